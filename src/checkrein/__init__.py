@@ -1,0 +1,1 @@
+"""A runtime for AI agents that can be trusted to work alone."""
