@@ -1,0 +1,65 @@
+"""Time, ids, randomness and new tasks come from `clock.py` alone, so a test can hold every one of them in its hand."""
+
+import ast
+from collections.abc import Iterator
+
+from tests.architecture.tree import Module, dotted, imports, package_modules
+
+HOME = "checkrein.clock"
+# Called on anything: a loop, a module, a group.
+METHODS = {"create_task", "ensure_future", "TaskGroup", "utcnow", "call_later", "call_at"}
+FUNCTIONS = {
+    "time.time",
+    "time.time_ns",
+    "time.monotonic",
+    "time.monotonic_ns",
+    "time.perf_counter",
+    "time.sleep",
+    "datetime.now",
+    "datetime.today",
+    "date.today",
+    "asyncio.sleep",
+    "asyncio.timeout",
+    "asyncio.wait_for",
+    "os.urandom",
+    "uuid.uuid1",
+    "uuid.uuid4",
+}
+MODULES = {"random", "secrets"}
+
+
+def test_only_the_clock_touches_time_ids_randomness_and_tasks() -> None:
+    found = [use for module in package_modules() if module.name != HOME for use in _uses(module)]
+    assert found == []
+
+
+def test_the_search_sees_every_spelling() -> None:
+    spellings = (
+        "import random",
+        "from random import choice",
+        "from time import time",
+        "import time\ntime.monotonic()",
+        "from asyncio import TaskGroup",
+        "loop.create_task(x)",
+        "asyncio.get_running_loop().create_task(x)",
+        "from uuid import uuid4",
+        "datetime.datetime.now()",
+    )
+    blind = [text for text in spellings if not list(_marks(ast.parse(text)))]
+    assert blind == []
+
+
+def _uses(module: Module) -> Iterator[str]:
+    return (f"{module.at(node)} {name}" for node, name in _marks(module.tree))
+
+
+def _marks(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
+    for node, name in imports(tree):
+        if name.partition(".")[0] in MODULES or name in FUNCTIONS or name.rpartition(".")[2] in METHODS:
+            yield node, name
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            tail = ".".join(dotted(node).split(".")[-2:])
+            # A Clock has call_later and may be asked for it; an event loop may not.
+            if (node.attr in METHODS and "clock" not in tail) or tail in FUNCTIONS:
+                yield node, dotted(node)
