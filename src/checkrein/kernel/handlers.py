@@ -1,0 +1,252 @@
+"""What each accepted event makes of a run's state; the handlers of the lifecycle's table.
+
+A handler chooses among the successors that the table allows and returns a new state; `run.py` advances the version and the clock. No handler refuses
+anything: that is the guards' work, and the table's.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+
+from msgspec.structs import replace
+
+from checkrein.kernel.events import (
+    SESSION_EVENT_TYPES,
+    Artifact,
+    Blocked,
+    BudgetExtended,
+    BudgetReserved,
+    BudgetSettled,
+    CancelRequested,
+    CheckFailed,
+    CheckPassed,
+    CodeAccepted,
+    Event,
+    Failed,
+    LeaseTaken,
+    PlanAccepted,
+    ToolAccepted,
+    ToolDone,
+    ToolFailed,
+    ToolGranted,
+    ToolInDoubt,
+    ToolReconciled,
+    TranscriptCompacted,
+    TurnFinished,
+    TurnGranted,
+    Unblocked,
+)
+from checkrein.kernel.guards import call_order
+from checkrein.kernel.state import Call, CallStatus, OpenTurn, Outcome, Phase, Reservation, RunState
+
+__all__ = ["HANDLERS"]
+
+D = TypeVar("D")
+_Handler = Callable[[RunState, Event], RunState]
+
+
+def _on(kind: type[D], handler: Callable[[RunState, D], RunState]) -> _Handler:
+    """Narrow an event to its payload before the handler sees it."""
+
+    def narrowed(state: RunState, event: Event) -> RunState:
+        data = event.data
+        assert isinstance(data, kind)  # the table is keyed by the payload's type
+        return handler(state, data)
+
+    return narrowed
+
+
+def _stays(state: RunState, _event: Event) -> RunState:
+    return state
+
+
+def _ended(state: RunState, outcome: Outcome, phase: Phase = Phase.FAILED) -> RunState:
+    return replace(state, phase=phase, outcome=outcome, causes=(), blocked_from=None, open_turn=None)
+
+
+def _lease_taken(state: RunState, data: LeaseTaken) -> RunState:
+    if not data.folder or data.folder == state.folder:
+        return replace(state, epoch=data.lease)
+    return replace(state, epoch=data.lease, folder=data.folder, folders=(*state.folders, data.folder))
+
+
+def _budget_extended(state: RunState, data: BudgetExtended) -> RunState:
+    return replace(state, budget=state.budget.extended(data.extra))
+
+
+def _code_accepted(state: RunState, data: CodeAccepted) -> RunState:
+    return replace(state, code_hash=data.code_hash, task=replace(state.task, version=data.version or state.task.version))
+
+
+def _budget_reserved(state: RunState, data: BudgetReserved) -> RunState:
+    reservations = (*state.reservations, Reservation(data.child, data.amounts))
+    return replace(state, budget=state.budget.reserving(data.amounts), reservations=reservations)
+
+
+def _budget_settled(state: RunState, data: BudgetSettled) -> RunState:
+    reserved = next(item.amounts for item in state.reservations if item.child == data.child)
+    left = tuple(item for item in state.reservations if item.child != data.child)
+    return replace(state, budget=state.budget.settling(reserved, data.used), reservations=left)
+
+
+def _plan_accepted(state: RunState, data: PlanAccepted) -> RunState:
+    if state.phase is Phase.RECEIVED:
+        return replace(state, phase=Phase.PLANNED)
+    return replace(state, budget=state.budget.charged("replans")) if data.reason == "replan" else state
+
+
+def _work_started(state: RunState, _event: Event) -> RunState:
+    return replace(state, phase=Phase.RUNNING)
+
+
+def _step_start(state: RunState, _event: Event) -> RunState:
+    return replace(state, budget=state.budget.charged("steps"))
+
+
+def _turn_granted(state: RunState, data: TurnGranted) -> RunState:
+    return replace(state, budget=state.budget.charged("turns"), open_turn=OpenTurn(data.turn, data.attempt), turns_started=data.turn)
+
+
+def _turn_finished(state: RunState, data: TurnFinished) -> RunState:
+    return replace(state, budget=state.budget.with_usage(data.usage), open_turn=None)
+
+
+def _transcript_compacted(state: RunState, data: TranscriptCompacted) -> RunState:
+    return replace(state, budget=state.budget.with_usage(data.usage))
+
+
+def _with_call(state: RunState, call: Call) -> RunState:
+    return replace(state, open_calls=tuple(call if item.call_id == call.call_id else item for item in state.open_calls))
+
+
+def _tool_granted(state: RunState, data: ToolGranted) -> RunState:
+    charged = replace(state, budget=state.budget.charged("tool_calls"))
+    known = state.open_call(data.call_id)
+    if known is not None:
+        return _with_call(charged, replace(known, attempt=data.attempt, status="granted", granted_at=state.version))
+    call = Call(
+        call_id=data.call_id,
+        tool=data.tool,
+        arguments=data.arguments,
+        attempt=data.attempt,
+        status="granted",
+        granted_at=state.version,
+    )
+    return replace(charged, open_calls=(*state.open_calls, call), last_call=call_order(data.call_id) or state.last_call)
+
+
+def _open(state: RunState, call_id: str) -> Call:
+    return next(call for call in state.open_calls if call.call_id == call_id)
+
+
+def _tool_accepted(state: RunState, data: ToolAccepted) -> RunState:
+    return _with_call(state, replace(_open(state, data.call_id), status="accepted", handle=data.handle))
+
+
+def _tool_in_doubt(state: RunState, data: ToolInDoubt) -> RunState:
+    return _with_call(state, replace(_open(state, data.call_id), status="in_doubt", probed=data.probed))
+
+
+def _closed(state: RunState, call_id: str, status: CallStatus, *, completes: bool = False) -> RunState:
+    """Close a call; the last one to close may end the work, or a run whose cancellation waited for it."""
+    left = tuple(call for call in state.open_calls if call.call_id != call_id)
+    settled = state.settled_calls.appended(replace(_open(state, call_id), status=status))
+    after = replace(state, open_calls=left, settled_calls=settled)
+    if left:
+        return after
+    if state.cancel is not None:
+        return _ended(after, Outcome("cancelled", state.cancel))
+    return _verifying(after) if completes and state.phase is Phase.RUNNING else after
+
+
+def _adopting(state: RunState, artifacts: tuple[Artifact, ...]) -> RunState:
+    """Record the digests that an outcome named, unless the right to add any was withdrawn by a cancel."""
+    if not artifacts or state.cancel is not None:
+        return state
+    newest = {artifact.path: artifact for artifact in (*state.artifacts, *artifacts)}
+    return replace(state, artifacts=tuple(newest.values()))
+
+
+def _tool_done(state: RunState, data: ToolDone) -> RunState:
+    return _closed(_adopting(state, data.artifacts), data.call_id, "done", completes=data.completes)
+
+
+def _tool_failed(state: RunState, data: ToolFailed) -> RunState:
+    return _closed(state, data.call_id, "failed")
+
+
+def _tool_reconciled(state: RunState, data: ToolReconciled) -> RunState:
+    adopted = _adopting(state, data.artifacts) if data.outcome == "done" else state
+    return _closed(adopted, data.call_id, data.outcome, completes=data.completes)
+
+
+def _verifying(state: RunState) -> RunState:
+    return replace(state, phase=Phase.VERIFYING, verifying_since=state.version + 1, evidence=(), findings=())
+
+
+def _work_done(state: RunState, _event: Event) -> RunState:
+    return _verifying(state)
+
+
+def _check_passed(state: RunState, data: CheckPassed) -> RunState:
+    proved = replace(state, evidence=data.evidence, findings=())
+    return _ended(proved, Outcome("goal_met", f"all {len(state.task.checks)} checks passed"), Phase.SUCCEEDED)
+
+
+def _check_failed(state: RunState, data: CheckFailed) -> RunState:
+    found = replace(state, evidence=data.evidence, findings=data.findings)
+    if state.budget.is_reached("repairs"):
+        return _ended(found, Outcome("check_failed", "; ".join(f"{item.check}: {item.message}" for item in data.findings)))
+    return replace(found, phase=Phase.RUNNING, budget=state.budget.charged("repairs"))
+
+
+def _blocked(state: RunState, data: Blocked) -> RunState:
+    origin = state.blocked_from if state.phase is Phase.BLOCKED else state.phase
+    return replace(state, phase=Phase.BLOCKED, blocked_from=origin, causes=(*state.causes, data.cause))
+
+
+def _unblocked(state: RunState, data: Unblocked) -> RunState:
+    left = tuple(cause for cause in state.causes if cause.id != data.cause_id)
+    if left or state.blocked_from is None:
+        return replace(state, causes=left)
+    back = replace(state, phase=state.blocked_from, causes=(), blocked_from=None)
+    return _verifying(back) if back.phase is Phase.VERIFYING else back
+
+
+def _cancel_requested(state: RunState, data: CancelRequested) -> RunState:
+    asked = state if state.cancel is not None else replace(state, cancel=data.reason)
+    return asked if state.open_calls else _ended(asked, Outcome("cancelled", data.reason))
+
+
+def _failed(state: RunState, data: Failed) -> RunState:
+    return _ended(state, Outcome(data.code, data.message))
+
+
+HANDLERS: Final[Mapping[str, _Handler]] = {
+    "lease_taken": _on(LeaseTaken, _lease_taken),
+    "budget_extended": _on(BudgetExtended, _budget_extended),
+    "steer_queued": _stays,
+    "follow_up_queued": _stays,
+    "code_accepted": _on(CodeAccepted, _code_accepted),
+    "budget_reserved": _on(BudgetReserved, _budget_reserved),
+    "budget_settled": _on(BudgetSettled, _budget_settled),
+    "plan_accepted": _on(PlanAccepted, _plan_accepted),
+    "work_started": _work_started,
+    "turn_granted": _on(TurnGranted, _turn_granted),
+    "turn_finished": _on(TurnFinished, _turn_finished),
+    "transcript_compacted": _on(TranscriptCompacted, _transcript_compacted),
+    "tool_granted": _on(ToolGranted, _tool_granted),
+    "tool_accepted": _on(ToolAccepted, _tool_accepted),
+    "tool_done": _on(ToolDone, _tool_done),
+    "tool_failed": _on(ToolFailed, _tool_failed),
+    "tool_in_doubt": _on(ToolInDoubt, _tool_in_doubt),
+    "tool_reconciled": _on(ToolReconciled, _tool_reconciled),
+    "work_done": _work_done,
+    "check_passed": _on(CheckPassed, _check_passed),
+    "check_failed": _on(CheckFailed, _check_failed),
+    "blocked": _on(Blocked, _blocked),
+    "unblocked": _on(Unblocked, _unblocked),
+    "cancel_requested": _on(CancelRequested, _cancel_requested),
+    "failed": _on(Failed, _failed),
+    **{kind: _step_start if kind == "step.start" else _stays for kind in SESSION_EVENT_TYPES},
+}
+"""Every event type of the table with its handler."""

@@ -1,0 +1,193 @@
+"""The lifecycle of a run: which event is accepted when, and what it makes of the state.
+
+Theory of operation. `transition(state, event)` is the contract: it is total and pure, and either returns the next state or raises `Rejected(code)`. It asks
+the guards in one fixed order and reports the first that objects; then `evolve` takes the edge from the table below. Every edge is in the table: where a
+cell names several successors the handler chooses by facts in the state (is a call open, is a repair left, is a cancel pending), and the machine
+ties that choice to the table. `evolve` alone, without guards, is the fold over a log whose events were all accepted once.
+
+Order of the guards: `wrong_run`, `terminal`, `lease_lost`, `stale_version`, `rights_revoked`, `illegal_in_phase`, `budget_exhausted`, `unknown_call`,
+`call_settled`, `calls_in_flight`, `missing_evidence`, `stale_evidence`. A known event id is the store's to recognise; it keeps the index of accepted ids.
+
+Events of the session are part of the same log: here they advance the version, and `step.start` is charged to the budget; they change nothing else.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from msgspec.structs import replace
+
+from checkrein.errors import IllegalTransition, Rejected
+from checkrein.kernel import handlers
+from checkrein.kernel.budget import BudgetState
+from checkrein.kernel.events import SESSION_EVENT_TYPES, Event, Received
+from checkrein.kernel.guards import GUARDS, Guard
+from checkrein.kernel.machine import Machine
+from checkrein.kernel.state import Phase, RunState
+
+__all__ = ["RUN_MACHINE", "TABLE", "create", "evolve", "fold_run", "transition", "transition_batch", "transition_under"]
+
+_R, _P, _W, _V, _B = Phase.RECEIVED, Phase.PLANNED, Phase.RUNNING, Phase.VERIFYING, Phase.BLOCKED
+_S, _F = Phase.SUCCEEDED, Phase.FAILED
+_ACTIVE: Final = (_R, _P, _W, _V, _B)
+_ANYWHERE: Final[Mapping[Phase, tuple[Phase, ...]]] = {phase: (phase,) for phase in _ACTIVE}
+_TURN: Final[Mapping[Phase, tuple[Phase, ...]]] = {_R: (_R,), _P: (_P,), _W: (_W,)}
+_OUTCOME: Final[Mapping[Phase, tuple[Phase, ...]]] = {_W: (_W, _V, _F), _B: (_B, _F)}
+
+TABLE: Final[Mapping[str, Mapping[Phase, tuple[Phase, ...]]]] = {
+    "lease_taken": _ANYWHERE,
+    "budget_extended": _ANYWHERE,
+    "steer_queued": _ANYWHERE,
+    "follow_up_queued": _ANYWHERE,
+    "code_accepted": _ANYWHERE,
+    "budget_reserved": _ANYWHERE,
+    "budget_settled": _ANYWHERE,
+    "plan_accepted": {_R: (_P,), _W: (_W,)},
+    "work_started": {_P: (_W,)},
+    "turn_granted": _TURN,
+    "turn_finished": {**_TURN, _B: (_B,)},
+    "transcript_compacted": {**_TURN, _B: (_B,)},
+    "tool_granted": {_W: (_W,)},
+    "tool_accepted": _OUTCOME,
+    "tool_done": _OUTCOME,
+    "tool_failed": _OUTCOME,
+    "tool_in_doubt": _OUTCOME,
+    "tool_reconciled": _OUTCOME,
+    "work_done": {_W: (_V,)},
+    "check_passed": {_V: (_S,)},
+    "check_failed": {_V: (_W, _F)},
+    "blocked": {phase: (_B,) for phase in _ACTIVE},
+    "unblocked": {_B: (_B, _R, _P, _W, _V)},
+    "cancel_requested": {_R: (_F,), _P: (_F,), _W: (_W, _F), _V: (_F,), _B: (_B, _F)},
+    "failed": {phase: (_F,) for phase in _ACTIVE},
+    **dict.fromkeys(SESSION_EVENT_TYPES, _ANYWHERE),
+}
+"""The contract: `event type → phase → possible next phases`; what is missing is `illegal_in_phase`."""
+
+
+def _type_of(event: Event) -> str:
+    return event.data.type
+
+
+def _subject_of(state: RunState) -> str:
+    return state.run_id
+
+
+RUN_MACHINE: Final[Machine[RunState, Event]] = Machine(
+    name="run",
+    initial=(_R,),
+    ends=frozenset({_S, _F}),
+    edges={phase: {kind: row[phase] for kind, row in TABLE.items() if phase in row} for phase in Phase},
+    handlers=handlers.HANDLERS,
+    type_of=_type_of,
+    subject_of=_subject_of,
+)
+
+
+def create(event: Event) -> RunState:
+    """Return the state that a `received` event creates.
+
+    Raises:
+        Rejected: `illegal_in_phase` for any other event, `stale_version` when it is not the log's first.
+    """
+    data = event.data
+    if not isinstance(data, Received):
+        raise _rejected("illegal_in_phase", "a run begins with `received`", None, event)
+    if event.expected_version != 0:
+        raise _rejected("stale_version", f"a log begins at version 0, not {event.expected_version}", None, event)
+    return RunState(
+        run_id=event.run_id,
+        phase=Phase.RECEIVED,
+        version=1,
+        task=data.task,
+        budget=BudgetState(limits=data.budget),
+        code_hash=data.task.code_hash,
+    )
+
+
+def evolve(state: RunState, event: Event) -> RunState:
+    """Return the state after an event that was accepted before; the fold's step, without guards.
+
+    Raises:
+        IllegalTransition: the table has no such edge.
+    """
+    after = RUN_MACHINE.evolve(state, event)
+    if event.elapsed > after.budget.used.wall_seconds:
+        return replace(after, version=after.version + 1, budget=after.budget.with_elapsed(event.elapsed))
+    return replace(after, version=after.version + 1)
+
+
+def transition(state: RunState | None, event: Event) -> RunState:
+    """Return the state after `event`, or refuse it.
+
+    Args:
+        state: the run's state, None before `received`.
+        event: what is claimed to have happened.
+
+    Raises:
+        Rejected: with the first code, in the fixed order, whose guard objects; the given state is unchanged.
+    """
+    return transition_under(GUARDS, state, event)
+
+
+def transition_under(guards: Mapping[str, Guard], state: RunState | None, event: Event) -> RunState:
+    """Do what `transition` does, with other guards: how tests show that each guard is needed.
+
+    Raises:
+        Rejected: as `transition`.
+    """
+    if state is None:
+        return create(event)
+    for code, guard in guards.items():
+        objection = guard(state, event)
+        if objection is not None:
+            raise _rejected(code, objection, state, event)
+    try:
+        return evolve(state, event)
+    except IllegalTransition as error:
+        raise _rejected("illegal_in_phase", f"legal here: {', '.join(error.allowed)}", state, event) from error
+
+
+def transition_batch(state: RunState | None, events: Iterable[Event]) -> RunState:
+    """Return the state after all of `events`.
+
+    Raises:
+        Rejected: for the first event that is refused; nothing of the batch counts then.
+        ValueError: the batch is empty and there is no state.
+    """
+    for event in events:
+        state = transition(state, event)
+    if state is None:
+        msg = "an empty batch creates no run"
+        raise ValueError(msg)
+    return state
+
+
+def fold_run(events: Iterable[Event], state: RunState | None = None) -> RunState:
+    """Return the state that a log of accepted events gives, without asking the guards again.
+
+    Args:
+        events: the log from its start, or from `state.version` on.
+        state: where to go on from.
+
+    Raises:
+        IllegalTransition: an event that could not have been accepted there.
+        Rejected: the first event is not `received`.
+        ValueError: no events and no state.
+    """
+    iterator = iter(events)
+    if state is None:
+        first = next(iterator, None)
+        if first is None:
+            msg = "an empty log is no run"
+            raise ValueError(msg)
+        state = create(first)
+    for event in iterator:
+        state = evolve(state, event)
+    return state
+
+
+def _rejected(code: str, detail: str, state: RunState | None, event: Event) -> Rejected:
+    coordinates: dict[str, str | int] = {"run_id": event.run_id if state is None else state.run_id, "event": event.data.type}
+    if state is not None:
+        coordinates |= {"phase": str(state.phase), "version": state.version}
+    return Rejected(code, detail, coordinates)

@@ -1,0 +1,182 @@
+"""What a run is at one version: the value that the fold of its log gives.
+
+Only values and questions about them live here; what may change them is in `run.py`. All fields are immutable, so a state can be kept, compared and
+shared; two states are equal exactly when the same facts led to them.
+"""
+
+from enum import StrEnum
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from checkrein.kernel.budget import Amounts, BudgetState
+from checkrein.kernel.events import Artifact, Cause, Evidence, FailureCode, Finding, TaskRecord, ToolSpec
+from checkrein.values import JsonObject, Shared
+
+__all__ = ["Call", "CallStatus", "Effect", "Outcome", "Phase", "Reservation", "RunState", "is_claimable"]
+
+
+class Phase(StrEnum):
+    """The seven phases of a run; each has a meaning that can be checked."""
+
+    RECEIVED = "RECEIVED"
+    PLANNED = "PLANNED"
+    RUNNING = "RUNNING"
+    VERIFYING = "VERIFYING"
+    BLOCKED = "BLOCKED"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether nothing may follow."""
+        return self in {Phase.SUCCEEDED, Phase.FAILED}
+
+
+CallStatus: TypeAlias = Literal["granted", "accepted", "in_doubt", "done", "failed", "unknown"]
+
+
+class Call(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One tool call from its first grant to its outcome.
+
+    Attributes:
+        call_id: ours.
+        tool: the declaration at the time of the grant.
+        arguments: what the tool was given.
+        attempt: executions granted so far.
+        status: open while `granted`, `accepted` or `in_doubt`.
+        handle: the job number of an accepted call.
+        probed: its probe was asked and could not tell.
+        granted_at: offset of the last grant.
+    """
+
+    call_id: str
+    tool: ToolSpec
+    arguments: JsonObject
+    attempt: int
+    status: CallStatus
+    granted_at: int
+    handle: str = ""
+    probed: bool = False
+
+    @property
+    def is_pull(self) -> bool:
+        """Whether a caller, not a tool of ours, brings the result."""
+        return self.status == "accepted" and self.handle == "pull"
+
+
+class Effect(msgspec.Struct, frozen=True):
+    """What became of one call, as listed at the end of a run."""
+
+    call_id: str
+    tool: str
+    status: CallStatus
+    attempts: int
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a run ended; `code` is `goal_met` for success, else a failure code."""
+
+    code: FailureCode | Literal["goal_met"]
+    message: str
+
+
+class Reservation(msgspec.Struct, frozen=True):
+    """A child run's share of the budget."""
+
+    child: str
+    amounts: Amounts
+
+
+class OpenTurn(msgspec.Struct, frozen=True):
+    """A planner or model request without an answer yet."""
+
+    turn: int
+    attempt: int
+
+
+class RunState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One run at one version.
+
+    Attributes:
+        run_id: the run.
+        phase: where it stands.
+        version: number of events in its log.
+        epoch: the last lease's epoch, 0 before the first.
+        task: the task's facts.
+        budget: limits and use.
+        code_hash: the hash of the task's code that may run; changes only by `code_accepted`.
+        folder: name of the folder it works in, below the task's workspace.
+        folders: every folder it was given, oldest first.
+        open_calls: calls without an outcome, in order of their grants.
+        settled_calls: calls with an outcome, in order of their outcomes.
+        last_call: turn and index of the newest call id, so that none comes twice.
+        open_turn: a turn without an answer.
+        turns_started: number of the newest turn.
+        artifacts: what accepted outcomes named, newest digest per path.
+        causes: why it is BLOCKED.
+        blocked_from: the phase it returns to.
+        cancel: the reason given when cancellation was requested.
+        verifying_since: version at which the current verification began.
+        evidence: measurements of the last verification.
+        findings: findings of the last failed verification, until the next one.
+        reservations: shares of child runs that have not ended.
+        outcome: how it ended.
+    """
+
+    run_id: str
+    phase: Phase
+    version: int
+    task: TaskRecord
+    budget: BudgetState
+    epoch: int = 0
+    code_hash: str = ""
+    folder: str = ""
+    folders: tuple[str, ...] = ()
+    open_calls: tuple[Call, ...] = ()
+    settled_calls: Shared[Call] = Shared()
+    last_call: tuple[int, int] = (0, -1)
+    open_turn: OpenTurn | None = None
+    turns_started: int = 0
+    artifacts: tuple[Artifact, ...] = ()
+    causes: tuple[Cause, ...] = ()
+    blocked_from: Phase | None = None
+    cancel: str | None = None
+    verifying_since: int = -1
+    evidence: tuple[Evidence, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
+    outcome: Outcome | None = None
+
+    @property
+    def effects(self) -> tuple[Effect, ...]:
+        """Every call whose body was granted, with what became of it: settled ones first, then open ones."""
+        return tuple(Effect(call.call_id, call.tool.name, call.status, call.attempt) for call in (*self.settled_calls, *self.open_calls))
+
+    def open_call(self, call_id: str) -> Call | None:
+        """Return the open call of that id."""
+        return next((call for call in self.open_calls if call.call_id == call_id), None)
+
+    def artifact(self, path: str) -> Artifact | None:
+        """Return the newest recorded artifact at that path."""
+        return next((artifact for artifact in self.artifacts if artifact.path == path), None)
+
+    def cause(self, cause_id: str) -> Cause | None:
+        """Return the open cause of that id."""
+        return next((cause for cause in self.causes if cause.id == cause_id), None)
+
+
+def is_claimable(state: RunState) -> bool:
+    """Tell whether a worker may take the run when nobody holds a live lease on it.
+
+    A BLOCKED run is claimable only while an accepted call of a tool of ours must be polled, or a call in doubt (a granted one is in doubt once its
+    worker is gone) has a probe that was not asked.
+    """
+    if state.phase.is_terminal:
+        return False
+    if state.phase is not Phase.BLOCKED:
+        return True
+    return any(
+        (call.status == "accepted" and not call.is_pull) or (call.status in {"granted", "in_doubt"} and call.tool.has_probe and not call.probed)
+        for call in state.open_calls
+    )

@@ -1,0 +1,218 @@
+"""The port of tools: what the dispatcher needs to know of one, and what its body is given.
+
+A tool declares how it behaves under crash and cancel; the runtime decides by the declaration and never guesses.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from checkrein.messages import ContentBlock
+from checkrein.values import JsonObject
+
+__all__ = ["Accepted", "CancelSignal", "PollResult", "Reconciliation", "Tool", "ToolContext", "ToolOutput", "ToolTraits"]
+
+
+class CancelSignal:
+    """Tells everyone who looks that work is to stop; set once, never cleared."""
+
+    __slots__ = ("_event", "_reason")
+
+    def __init__(self) -> None:
+        self._event: asyncio.Event | None = None
+        self._reason: str | None = None
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether cancellation was asked for."""
+        return self._reason is not None
+
+    @property
+    def reason(self) -> str:
+        """The reason given, `""` while not cancelled."""
+        return self._reason or ""
+
+    def cancel(self, reason: str) -> bool:
+        """Ask for cancellation; False when it was asked for before."""
+        if self._reason is not None:
+            return False
+        self._reason = reason
+        if self._event is not None:
+            self._event.set()
+        return True
+
+    async def wait(self) -> str:
+        """Return the reason, once there is one."""
+        if self._reason is None:
+            self._event = self._event or asyncio.Event()
+            await self._event.wait()
+        return self.reason
+
+    def raise_if_cancelled(self) -> None:
+        """Raise when cancellation was asked for.
+
+        Raises:
+            asyncio.CancelledError: it was; the message is the reason.
+        """
+        if self._reason is not None:
+            raise asyncio.CancelledError(self._reason)
+
+
+class ToolTraits(msgspec.Struct, frozen=True):
+    """What a tool promises.
+
+    Attributes:
+        idempotent: doing it twice under one idempotency key is the same as doing it once; it may be run again after a crash.
+        cancellable: its body stops when it is cancelled.
+        timeout_seconds: how long one execution may take, None for no limit.
+        sequential: it never overlaps with another call of its batch.
+        inline: a plain function that is quick enough to run on the event loop.
+        has_probe: `probe` can tell what became of a call.
+    """
+
+    idempotent: bool = False
+    cancellable: bool = False
+    timeout_seconds: float | None = None
+    sequential: bool = False
+    inline: bool = False
+    has_probe: bool = False
+
+
+class ToolContext(msgspec.Struct, frozen=True):
+    """What a tool's body may know about its call; a parameter annotated with this type receives it.
+
+    Attributes:
+        call_id: our id of the call.
+        attempt: 1 for the first execution.
+        idempotency_key: stable over attempts; hand it to the service that does the effect.
+        signal: set when the call is to stop.
+        workspace: the run's folder, None outside a run.
+        inputs: the task's inputs by name, read-only files.
+        progress: reports progress as text; never stored.
+    """
+
+    call_id: str
+    attempt: int
+    idempotency_key: str
+    signal: CancelSignal
+    workspace: Path | None = None
+    inputs: Mapping[str, Path] = {}  # noqa: RUF012  msgspec copies an empty default
+    progress: Callable[[str], None] = lambda _text: None
+
+    def folder(self) -> Path:
+        """Return the run's folder.
+
+        Raises:
+            RuntimeError: the tool was called outside a run.
+        """
+        if self.workspace is None:
+            msg = "this tool works in a run's folder, and there is no run"
+            raise RuntimeError(msg)
+        return self.workspace
+
+
+class PollResult(msgspec.Struct, frozen=True):
+    """What became of an accepted job so far.
+
+    Attributes:
+        is_finished: whether there is an outcome.
+        output: the result, when it succeeded.
+        error: why it failed; `""` when it did not.
+    """
+
+    is_finished: bool
+    output: "ToolOutput | None" = None
+    error: str = ""
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """A tool's answer that a job was accepted: a handle, which is no result.
+
+    Attributes:
+        handle: the job's number or address; stored, and given to `poll` again after a crash.
+        poll: asks what became of it; None when a caller brings the result.
+        interval_seconds: how long to wait between two questions.
+    """
+
+    handle: str
+    poll: Callable[[str], Awaitable[object]] | None = None
+    interval_seconds: float = 1.0
+
+
+class ToolOutput(msgspec.Struct, frozen=True):
+    """What a tool returned, as the runtime records it.
+
+    Attributes:
+        value: the result; it must have a JSON form.
+        artifacts: paths below the run's folder that the call wrote.
+        content: content blocks for a model, when they differ from `value`.
+    """
+
+    value: object = None
+    artifacts: tuple[str, ...] = ()
+    content: tuple[ContentBlock, ...] = ()
+
+
+class Reconciliation(msgspec.Struct, frozen=True):
+    """A probe's answer: did the effect of a call happen?
+
+    Attributes:
+        outcome: `done`, `failed` (it did not happen and will not), or `unknown`.
+        output: the result, when it is done.
+        message: how the probe knows.
+    """
+
+    outcome: str
+    output: ToolOutput | None = None
+    message: str = ""
+
+
+class Tool(Protocol):
+    """One tool."""
+
+    @property
+    def name(self) -> str:
+        """Return the name that plans and models use."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """Return what it does, for a model."""
+        ...
+
+    @property
+    def schema(self) -> JsonObject:
+        """Return the JSON Schema 2020-12 of its arguments."""
+        ...
+
+    @property
+    def traits(self) -> ToolTraits:
+        """Return what it promises."""
+        ...
+
+    async def call(self, arguments: JsonObject, context: ToolContext) -> ToolOutput | Accepted:
+        """Run the body once; arguments were validated by `schema`.
+
+        Raises:
+            Exception: whatever the body raises.
+        """
+        ...
+
+    async def probe(self, arguments: JsonObject, context: ToolContext) -> Reconciliation:
+        """Ask what became of a call whose outcome nobody knows; never runs the body.
+
+        Raises:
+            LookupError: the tool declared no probe.
+        """
+        ...
+
+    async def poll(self, handle: str, arguments: JsonObject, context: ToolContext) -> PollResult:
+        """Ask what became of an accepted job.
+
+        Raises:
+            LookupError: the tool cannot be asked.
+        """
+        ...
