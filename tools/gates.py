@@ -38,7 +38,7 @@ LINT = (
     Gate("format", (BIN / "ruff", "format", "--check", "--quiet", ".")),
     Gate("lint", (BIN / "ruff", "check", "--quiet", ".")),
     Gate("types", (BIN / "pyright", "--warnings")),
-    Gate("imports", (BIN / "lint-imports",)),
+    Gate("imports", (BIN / "lint-imports", "--no-logo", "--no-cache")),
 )
 DOCS = Gate("generated docs", (sys.executable, "docs/generate.py", "--check"))
 CRASH = Gate("crash", (sys.executable, "-m", "tests.crash"), prints=True)
