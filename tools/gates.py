@@ -5,6 +5,7 @@ numbers are the point. The tests come last and stream, so that pytest's closing 
 What a gate demands is configured where its tool looks for it, never here.
 """
 
+import os
 import subprocess
 import sys
 import time
@@ -49,6 +50,11 @@ def benchmarks(names: Iterable[str] = ()) -> tuple[Gate, ...]:
     """Return a gate for each script of benchmarks/, or for the named ones."""
     scripts = [ROOT / "benchmarks" / f"{name}.py" for name in names] or sorted((ROOT / "benchmarks").glob("[!_]*.py"))
     return tuple(Gate(f"bench {script.stem}", (sys.executable, script), prints=True) for script in scripts)
+
+
+def set_up() -> Outcome:
+    """Return what making the environment took, as `./dev` measured it."""
+    return Outcome("set-up", passed=True, seconds=float(os.environ.get("DEV_SETUP_SECONDS", "0")))
 
 
 def run(gate: Gate) -> Outcome:
@@ -112,7 +118,7 @@ def main(arguments: Sequence[str]) -> int:
     elif task == "bench":
         outcomes = [run(gate) for gate in benchmarks(names)]
     else:
-        outcomes = [run(gate) for gate in (*LINT, DOCS, CRASH, *benchmarks())]
+        outcomes = [set_up(), *(run(gate) for gate in (*LINT, DOCS, CRASH, *benchmarks()))]
         outcomes.append(run_last(TESTS, outcomes))
     return 0 if all(outcome.passed for outcome in outcomes) else 1
 

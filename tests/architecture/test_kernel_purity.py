@@ -21,7 +21,7 @@ LIBRARIES = {"msgspec", "typing_extensions"}
 
 
 def test_the_kernel_imports_only_pure_modules() -> None:
-    graph = grimp.build_graph("checkrein", include_external_packages=True)
+    graph = grimp.build_graph("checkrein", include_external_packages=True, cache_dir=None)
     kernel = {"checkrein.kernel", *graph.find_descendants("checkrein.kernel")}
     imported = {(module, found) for module in kernel for found in graph.find_modules_directly_imported_by(module)}
     assert imported
