@@ -140,7 +140,9 @@ class Rejected(CheckreinError):
         self.phase = str(coordinates.get("phase", ""))
         self.version = int(coordinates.get("version", -1))
         self.event = str(coordinates.get("event", ""))
-        super().__init__(f"{code}: run {self.run_id or '(new)'} in {self.phase or 'no phase'} at version {self.version} refused {self.event}: {detail}")
+        super().__init__(
+            f"{code}: run {self.run_id or '(new)'} in {self.phase or 'no phase'} at version {self.version} refused {self.event}: {detail}"
+        )
 
 
 class StoreError(CheckreinError):
@@ -180,7 +182,9 @@ class Conflict(StoreError):
     """
 
     def __init__(self, run_id: str, code: str, expected: tuple[int, int | None], actual: tuple[int, int]) -> None:
-        super().__init__(f"{code}: run {run_id} is at version {actual[0]}, epoch {actual[1]}; expected version {expected[0]}, epoch {expected[1]}; read it again")
+        super().__init__(
+            f"{code}: run {run_id} is at version {actual[0]}, epoch {actual[1]}; expected version {expected[0]}, epoch {expected[1]}; read it again"
+        )
         self.run_id = run_id
         self.code = code
         self.expected = expected
@@ -191,7 +195,9 @@ class DuplicateEvent(StoreError):
     """An event id came again with other bytes. Nothing was written."""
 
     def __init__(self, run_id: str, event_id: str, offset: int) -> None:
-        super().__init__(f"duplicate_event: run {run_id} has event {event_id} at offset {offset} with other content; use a new id")
+        super().__init__(
+            f"duplicate_event: run {run_id} has event {event_id} at offset {offset} with other content; use a new id"
+        )
         self.run_id = run_id
         self.event_id = event_id
         self.offset = offset

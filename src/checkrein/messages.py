@@ -5,14 +5,30 @@ knows a provider, a store or a loop; the module imports `values` and `errors` al
 """
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import force_setattr
 
 from checkrein.values import JsonObject
 
-__all__ = ["AssistantMessage", "ContentBlock", "Message", "Text", "Thinking", "ToolCall", "ToolResult", "Usage", "UserMessage"]
+__all__ = [
+    "AssistantMessage",
+    "ContentBlock",
+    "Message",
+    "Text",
+    "Thinking",
+    "ToolCall",
+    "ToolResult",
+    "Usage",
+    "UserMessage",
+]
+
+
+if TYPE_CHECKING:
+    Arguments: TypeAlias = JsonObject | Mapping[str, object]
+else:
+    Arguments = JsonObject  # what is stored; msgspec decodes to this, and __post_init__ makes it of a plain mapping
 
 
 class Text(msgspec.Struct, frozen=True, tag="text"):
@@ -46,7 +62,7 @@ class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", omit_defaults=True)
     type: ClassVar[Literal["tool_call"]] = "tool_call"
     id: str
     name: str
-    arguments: JsonObject | Mapping[str, object]
+    arguments: Arguments
     malformed: str = ""
 
     def __post_init__(self) -> None:

@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-JsonValue: TypeAlias = "None | bool | int | float | str | list[JsonValue] | dict[str, JsonValue]"
+JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 
 MAX_DEPTH = 128
 """Containers inside containers, at most."""
@@ -66,19 +66,16 @@ def clean_text(text: str) -> str:
 
 
 def visible_text(text: str, *, keep_newlines: bool = True) -> str:
-    """Return `text` with every character a terminal or a reader's eye could be deceived by written as `\\xNN`, `\\uNNNN` or `\\UNNNNNNNN`.
+    """Return `text` with every character a terminal or a reader's eye could be deceived by written as an escape.
 
-    Tabs stay; newlines stay unless `keep_newlines` is False. Escape sequences (CSI, OSC, DCS) lose their ESC and become plain text.
+    The escapes are those of Python literals (x, u and U with hexadecimal digits). Tabs stay; newlines stay unless `keep_newlines` is False. Escape sequences (CSI, OSC, DCS) lose their ESC and become plain text.
     """
     shown = _INVISIBLE.sub(lambda match: _escape(match.group()), clean_text(text))
     return shown if keep_newlines else shown.replace("\n", "\\n")
 
 
 def _escape(character: str) -> str:
-    point = ord(character)
-    if point <= 0xFF:
-        return f"\\x{point:02x}"
-    return f"\\u{point:04x}" if point <= 0xFFFF else f"\\U{point:08x}"
+    return ascii(character)[1:-1]
 
 
 def shorten(text: str, limit: int) -> str:
@@ -211,7 +208,9 @@ class JsonObject(Mapping[str, JsonValue]):
     _bytes: bytes
 
     def __init__(self, value: Mapping[str, object] | None = None) -> None:
-        object.__setattr__(self, "_bytes", value.encoded if isinstance(value, JsonObject) else canonical_json(value or {}))
+        object.__setattr__(
+            self, "_bytes", value.encoded if isinstance(value, JsonObject) else canonical_json(value or {})
+        )
 
     @classmethod
     def from_canonical(cls, encoded: bytes) -> "JsonObject":
@@ -289,7 +288,9 @@ class JsonData:
     _bytes: bytes
 
     def __init__(self, value: object = None) -> None:
-        object.__setattr__(self, "_bytes", value.encoded if isinstance(value, (JsonData, JsonObject)) else canonical_json(value))
+        object.__setattr__(
+            self, "_bytes", value.encoded if isinstance(value, (JsonData, JsonObject)) else canonical_json(value)
+        )
 
     @classmethod
     def from_canonical(cls, encoded: bytes) -> "JsonData":
@@ -351,7 +352,7 @@ class Shared(Sequence[T], Generic[T]):
         """Return a sequence with `item` at its end; this one stays as it is."""
         items = self._items if len(self._items) == self._length else self._items[: self._length]
         items.append(item)
-        made: Shared[T] = Shared.__new__(Shared)
+        made: Shared[T] = object.__new__(type(self))
         made._items = items
         made._length = len(items)
         return made

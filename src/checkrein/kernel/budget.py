@@ -6,7 +6,7 @@ grant is recorded, before the work it allows, so after a crash the counters are 
 """
 
 import math
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
 from msgspec.structs import asdict, fields, replace
@@ -14,9 +14,11 @@ from msgspec.structs import asdict, fields, replace
 from checkrein.errors import DataError
 from checkrein.messages import Usage
 
-__all__ = ["COUNTED", "Amounts", "Budget", "BudgetState", "Limit"]
+__all__ = ["COUNTED", "LIMITS", "Amounts", "Budget", "BudgetState", "Limit"]
 
 Limit: TypeAlias = Literal["turns", "tool_calls", "wall_seconds", "tokens", "cost", "steps", "replans", "repairs"]
+LIMITS: Final[tuple[Limit, ...]] = get_args(Limit)
+"""The names of all limits."""
 COUNTED: Final[frozenset[Limit]] = frozenset({"turns", "tool_calls", "steps", "replans", "repairs"})
 """Limits that are charged one before each use; the others are measured after it."""
 
@@ -66,7 +68,9 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def raised(self, extra: "Amounts") -> "Budget":
         """Return these limits with `extra` added; what is unlimited stays so."""
-        return Budget(**{name: None if limit is None else limit + getattr(extra, name) for name, limit in asdict(self).items()})
+        return Budget(
+            **{name: None if limit is None else limit + getattr(extra, name) for name, limit in asdict(self).items()}
+        )
 
 
 class Amounts(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -97,7 +101,9 @@ class Amounts(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def minus(self, other: "Amounts") -> "Amounts":
         """Return the difference, limit by limit, at least 0."""
-        return Amounts(**{item.name: max(0, getattr(self, item.name) - getattr(other, item.name)) for item in fields(Amounts)})
+        return Amounts(
+            **{item.name: max(0, getattr(self, item.name) - getattr(other, item.name)) for item in fields(Amounts)}
+        )
 
 
 class BudgetState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -137,7 +143,9 @@ class BudgetState(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return the state after a model response's tokens and cost; an unknown cost counts as 0."""
         if usage == Usage():
             return self
-        used = replace(self.used, tokens=self.used.tokens + usage.total_tokens, cost=self.used.cost + (usage.cost or 0.0))
+        used = replace(
+            self.used, tokens=self.used.tokens + usage.total_tokens, cost=self.used.cost + (usage.cost or 0.0)
+        )
         return replace(self, used=used)
 
     def with_elapsed(self, seconds: float) -> "BudgetState":
@@ -153,7 +161,8 @@ class BudgetState(msgspec.Struct, frozen=True, omit_defaults=True):
     def can_reserve(self, amounts: Amounts) -> bool:
         """Tell whether all of `amounts` fits beside what is used and reserved."""
         return all(
-            (limit := self.limits.limit(name)) is None or self.taken(name) + getattr(amounts, name) <= limit for name in self.limits.__struct_fields__
+            (limit := self.limits.limit(name)) is None or self.taken(name) + getattr(amounts, name) <= limit
+            for name in LIMITS
         )
 
     def reserving(self, amounts: Amounts) -> "BudgetState":

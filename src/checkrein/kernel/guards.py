@@ -83,7 +83,11 @@ def _lease_lost(state: RunState, event: Event) -> str | None:
 
 
 def _stale_version(state: RunState, event: Event) -> str | None:
-    return None if event.expected_version == state.version else f"expected version {event.expected_version}; read the run again"
+    return (
+        None
+        if event.expected_version == state.version
+        else f"expected version {event.expected_version}; read the run again"
+    )
 
 
 def _rights_revoked(state: RunState, event: Event) -> str | None:
@@ -116,7 +120,11 @@ def _budget_exhausted(state: RunState, event: Event) -> str | None:
     data = event.data
     budget = state.budget.with_elapsed(event.elapsed)
     if isinstance(data, BudgetReserved):
-        return None if budget.can_reserve(data.amounts) else f"the child's share does not fit into what is left for {data.child}"
+        return (
+            None
+            if budget.can_reserve(data.amounts)
+            else f"the child's share does not fit into what is left for {data.child}"
+        )
     wanted: tuple[Limit, ...] = ()
     if isinstance(data, ToolGranted):
         wanted = ("tool_calls", "wall_seconds")
@@ -127,7 +135,11 @@ def _budget_exhausted(state: RunState, event: Event) -> str | None:
     elif isinstance(data, PlanAccepted) and data.reason == "replan":
         wanted = ("replans",)
     reached = budget.first_reached(*wanted)
-    return None if reached is None else f"{reached}: {budget.taken(reached):g} of {budget.limits.limit(reached):g} used; extend it or end the run"
+    return (
+        None
+        if reached is None
+        else f"{reached}: {budget.taken(reached):g} of {budget.limits.limit(reached):g} used; extend it or end the run"
+    )
 
 
 def _named_call(event: Event) -> str | None:
@@ -148,7 +160,11 @@ def _unknown_call(state: RunState, event: Event) -> str | None:
     if isinstance(data, ToolGranted):
         return _unknown_grant(state, data)
     if isinstance(data, TurnGranted):
-        return None if data.turn <= state.turns_started + 1 and data.attempt >= 1 else f"turn {data.turn} is not the next one"
+        return (
+            None
+            if data.turn <= state.turns_started + 1 and data.attempt >= 1
+            else f"turn {data.turn} is not the next one"
+        )
     if isinstance(data, TurnFinished):
         return None if data.turn <= state.turns_started else f"turn {data.turn} was not granted"
     if isinstance(data, BudgetSettled):
@@ -197,16 +213,26 @@ def _settled_grant(state: RunState, data: ToolGranted) -> str | None:
     call = state.open_call(data.call_id)
     if data.attempt == 1:
         order = call_order(data.call_id)
-        return None if order is not None and order > state.last_call else f"call {data.call_id} or a later one was granted before"
+        return (
+            None
+            if order is not None and order > state.last_call
+            else f"call {data.call_id} or a later one was granted before"
+        )
     if call is None or call.status == "accepted":
         return f"call {data.call_id} needs no further attempt"
-    return None if data.attempt == call.attempt + 1 else f"the next attempt of call {data.call_id} is {call.attempt + 1}"
+    return (
+        None if data.attempt == call.attempt + 1 else f"the next attempt of call {data.call_id} is {call.attempt + 1}"
+    )
 
 
 def _settled_turn(state: RunState, data: TurnGranted) -> str | None:
     current = state.open_turn
     if current is None:
-        return None if (data.turn, data.attempt) == (state.turns_started + 1, 1) else f"turn {data.turn} attempt {data.attempt} is over"
+        return (
+            None
+            if (data.turn, data.attempt) == (state.turns_started + 1, 1)
+            else f"turn {data.turn} attempt {data.attempt} is over"
+        )
     ours = (data.turn, data.attempt) == (current.turn, current.attempt + 1)
     return None if ours else f"turn {current.turn} is open in attempt {current.attempt}"
 
@@ -223,7 +249,11 @@ def _missing_evidence(state: RunState, event: Event) -> str | None:
         return "a failed check needs a finding"
     if not isinstance(data, CheckPassed):
         return None
-    proved = {(item.check, item.subject) for item in data.evidence if item.passed and item.run_id == state.run_id and item.verifier}
+    proved = {
+        (item.check, item.subject)
+        for item in data.evidence
+        if item.passed and item.run_id == state.run_id and item.verifier
+    }
     missing = [check.id for check in state.task.checks if (check.id, check.subject) not in proved]
     return f"nothing proves {', '.join(missing)}" if missing else None
 
@@ -233,7 +263,9 @@ def _stale_evidence(state: RunState, event: Event) -> str | None:
     if not isinstance(data, CheckPassed):
         return None
     reread = {artifact.path: artifact.sha256 for artifact in data.reread}
-    return next((objection for item in data.evidence if (objection := _staleness(state, item, reread)) is not None), None)
+    return next(
+        (objection for item in data.evidence if (objection := _staleness(state, item, reread)) is not None), None
+    )
 
 
 def _staleness(state: RunState, item: Evidence, reread: Mapping[str, str]) -> str | None:

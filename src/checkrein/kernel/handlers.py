@@ -49,7 +49,9 @@ def _on(kind: type[D], handler: Callable[[RunState, D], RunState]) -> _Handler:
 
     def narrowed(state: RunState, event: Event) -> RunState:
         data = event.data
-        assert isinstance(data, kind)  # the table is keyed by the payload's type
+        if not isinstance(data, kind):
+            msg = f"{type(data).__name__} came to the handler of {kind.__name__}"
+            raise TypeError(msg)
         return handler(state, data)
 
     return narrowed
@@ -74,7 +76,9 @@ def _budget_extended(state: RunState, data: BudgetExtended) -> RunState:
 
 
 def _code_accepted(state: RunState, data: CodeAccepted) -> RunState:
-    return replace(state, code_hash=data.code_hash, task=replace(state.task, version=data.version or state.task.version))
+    return replace(
+        state, code_hash=data.code_hash, task=replace(state.task, version=data.version or state.task.version)
+    )
 
 
 def _budget_reserved(state: RunState, data: BudgetReserved) -> RunState:
@@ -103,7 +107,12 @@ def _step_start(state: RunState, _event: Event) -> RunState:
 
 
 def _turn_granted(state: RunState, data: TurnGranted) -> RunState:
-    return replace(state, budget=state.budget.charged("turns"), open_turn=OpenTurn(data.turn, data.attempt), turns_started=data.turn)
+    return replace(
+        state,
+        budget=state.budget.charged("turns"),
+        open_turn=OpenTurn(data.turn, data.attempt),
+        turns_started=data.turn,
+    )
 
 
 def _turn_finished(state: RunState, data: TurnFinished) -> RunState:
@@ -195,7 +204,9 @@ def _check_passed(state: RunState, data: CheckPassed) -> RunState:
 def _check_failed(state: RunState, data: CheckFailed) -> RunState:
     found = replace(state, evidence=data.evidence, findings=data.findings)
     if state.budget.is_reached("repairs"):
-        return _ended(found, Outcome("check_failed", "; ".join(f"{item.check}: {item.message}" for item in data.findings)))
+        return _ended(
+            found, Outcome("check_failed", "; ".join(f"{item.check}: {item.message}" for item in data.findings))
+        )
     return replace(found, phase=Phase.RUNNING, budget=state.budget.charged("repairs"))
 
 

@@ -88,7 +88,9 @@ class Machine(msgspec.Struct, Generic[S, E], frozen=True):
         broken += [f"{kind} is legal nowhere" for kind in sorted(set(self.handlers) - legal)]
         broken += [f"{kind} has no handler" for kind in sorted(legal - set(self.handlers))]
         broken += [f"{phase} is terminal and has edges" for phase in sorted(self.ends) if self.edges.get(phase)]
-        broken += [f"{phase} is a dead end" for phase in sorted(phases - self.ends) if not any(self.edges[phase].values())]
+        broken += [
+            f"{phase} is a dead end" for phase in sorted(phases - self.ends) if not any(self.edges[phase].values())
+        ]
         return tuple(broken)
 
     def to_mermaid(self) -> str:

@@ -55,10 +55,10 @@ TABLE: Final[Mapping[str, Mapping[Phase, tuple[Phase, ...]]]] = {
     "work_done": {_W: (_V,)},
     "check_passed": {_V: (_S,)},
     "check_failed": {_V: (_W, _F)},
-    "blocked": {phase: (_B,) for phase in _ACTIVE},
+    "blocked": dict.fromkeys(_ACTIVE, (_B,)),
     "unblocked": {_B: (_B, _R, _P, _W, _V)},
     "cancel_requested": {_R: (_F,), _P: (_F,), _W: (_W, _F), _V: (_F,), _B: (_B, _F)},
-    "failed": {phase: (_F,) for phase in _ACTIVE},
+    "failed": dict.fromkeys(_ACTIVE, (_F,)),
     **dict.fromkeys(SESSION_EVENT_TYPES, _ANYWHERE),
 }
 """The contract: `event type → phase → possible next phases`; what is missing is `illegal_in_phase`."""
@@ -187,7 +187,10 @@ def fold_run(events: Iterable[Event], state: RunState | None = None) -> RunState
 
 
 def _rejected(code: str, detail: str, state: RunState | None, event: Event) -> Rejected:
-    coordinates: dict[str, str | int] = {"run_id": event.run_id if state is None else state.run_id, "event": event.data.type}
+    coordinates: dict[str, str | int] = {
+        "run_id": event.run_id if state is None else state.run_id,
+        "event": event.data.type,
+    }
     if state is not None:
         coordinates |= {"phase": str(state.phase), "version": state.version}
     return Rejected(code, detail, coordinates)

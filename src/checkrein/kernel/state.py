@@ -151,7 +151,10 @@ class RunState(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def effects(self) -> tuple[Effect, ...]:
         """Every call whose body was granted, with what became of it: settled ones first, then open ones."""
-        return tuple(Effect(call.call_id, call.tool.name, call.status, call.attempt) for call in (*self.settled_calls, *self.open_calls))
+        return tuple(
+            Effect(call.call_id, call.tool.name, call.status, call.attempt)
+            for call in (*self.settled_calls, *self.open_calls)
+        )
 
     def open_call(self, call_id: str) -> Call | None:
         """Return the open call of that id."""
@@ -177,6 +180,7 @@ def is_claimable(state: RunState) -> bool:
     if state.phase is not Phase.BLOCKED:
         return True
     return any(
-        (call.status == "accepted" and not call.is_pull) or (call.status in {"granted", "in_doubt"} and call.tool.has_probe and not call.probed)
+        (call.status == "accepted" and not call.is_pull)
+        or (call.status in {"granted", "in_doubt"} and call.tool.has_probe and not call.probed)
         for call in state.open_calls
     )

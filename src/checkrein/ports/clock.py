@@ -57,5 +57,5 @@ class IdSource(Protocol):
     """The only source of ids."""
 
     def new_id(self) -> str:
-        """Return an id that never comes twice: 32 hexadecimal digits, growing with time within one process."""
+        """Return an id that never comes twice: 16 hexadecimal digits, random from the first one on, so that short prefixes are unique."""
         ...

@@ -16,7 +16,18 @@ from typing import Protocol
 
 import msgspec
 
-__all__ = ["Appended", "Lease", "NewLease", "Refusal", "Row", "RunHead", "RunQuery", "RunRow", "RunStore", "StoreReport"]
+__all__ = [
+    "Appended",
+    "Lease",
+    "NewLease",
+    "Refusal",
+    "Row",
+    "RunHead",
+    "RunQuery",
+    "RunRow",
+    "RunStore",
+    "StoreReport",
+]
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -186,7 +197,9 @@ class RunStore(Protocol):
         """
         ...
 
-    async def append(self, run_id: str, *, version: int, epoch: int | None, rows: Sequence[Row], head: RunHead) -> Appended:
+    async def append(
+        self, run_id: str, *, version: int, epoch: int | None, rows: Sequence[Row], head: RunHead
+    ) -> Appended:
         """Append a batch by compare-and-set.
 
         Args:
@@ -206,7 +219,9 @@ class RunStore(Protocol):
         """
         ...
 
-    async def claim(self, run_id: str, *, version: int, lease: NewLease, rows: Sequence[Row], head: RunHead) -> Appended:
+    async def claim(
+        self, run_id: str, *, version: int, lease: NewLease, rows: Sequence[Row], head: RunHead
+    ) -> Appended:
         """Take the lease and append the batch that says so, in one transaction; the run's epoch grows by one.
 
         Raises:

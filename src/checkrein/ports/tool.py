@@ -13,7 +13,16 @@ import msgspec
 from checkrein.messages import ContentBlock
 from checkrein.values import JsonObject
 
-__all__ = ["Accepted", "CancelSignal", "PollResult", "Reconciliation", "Tool", "ToolContext", "ToolOutput", "ToolTraits"]
+__all__ = [
+    "Accepted",
+    "CancelSignal",
+    "PollResult",
+    "Reconciliation",
+    "Tool",
+    "ToolContext",
+    "ToolOutput",
+    "ToolTraits",
+]
 
 
 class CancelSignal:
@@ -99,7 +108,7 @@ class ToolContext(msgspec.Struct, frozen=True):
     idempotency_key: str
     signal: CancelSignal
     workspace: Path | None = None
-    inputs: Mapping[str, Path] = {}  # noqa: RUF012  msgspec copies an empty default
+    inputs: Mapping[str, Path] = {}
     progress: Callable[[str], None] = lambda _text: None
 
     def folder(self) -> Path:

@@ -1,0 +1,86 @@
+"""The system's clock, ids and tasks: the only module of checkrein that reads time, draws random numbers or creates tasks.
+
+Everything else is handed a `Clock` and an `IdSource`, so tests own time and ids.
+"""
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Callable, Coroutine
+from typing import TypeVar
+
+from checkrein.ports.clock import TimerHandle
+
+__all__ = ["SystemClock", "SystemIds", "jitter", "spawn"]
+
+T = TypeVar("T")
+
+_running: set[asyncio.Task[object]] = set()
+
+
+def spawn(work: Coroutine[object, object, T], *, name: str) -> asyncio.Task[T]:
+    """Start a task, keep it referenced until it ends, and count its exception as observed.
+
+    Raises:
+        RuntimeError: no loop is running.
+    """
+    task = asyncio.get_running_loop().create_task(work, name=name)
+    _running.add(task)
+    task.add_done_callback(_settle)
+    return task
+
+
+def _settle(task: "asyncio.Task[object]") -> None:
+    _running.discard(task)
+    if not task.cancelled():
+        task.exception()
+
+
+def jitter(seconds: float, *, spread: float = 0.5) -> float:
+    """Return `seconds` varied at random by ± `spread` of it, so that many waiters do not wake together."""
+    return seconds * (1 + spread * (2 * random.random() - 1))  # noqa: S311  no secret depends on it
+
+
+class SystemClock:
+    """The machine's own time."""
+
+    def now(self) -> float:
+        """Return seconds since 1970 (UTC)."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back."""
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Return after `seconds`.
+
+        Raises:
+            asyncio.CancelledError: the sleeping task was cancelled.
+        """
+        await asyncio.sleep(max(0.0, seconds))
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> TimerHandle:
+        """Call `callback` on the running loop after `seconds`.
+
+        Raises:
+            RuntimeError: no loop is running.
+        """
+        return asyncio.get_running_loop().call_later(max(0.0, seconds), callback)
+
+    def spawn(self, work: Coroutine[object, object, T], *, name: str) -> asyncio.Task[T]:
+        """Start a task and keep it referenced until it ends.
+
+        Raises:
+            RuntimeError: no loop is running.
+        """
+        return spawn(work, name=name)
+
+
+class SystemIds:
+    """Random ids of the operating system."""
+
+    def new_id(self) -> str:
+        """Return 16 random hexadecimal digits."""
+        return os.urandom(8).hex()

@@ -1,0 +1,1 @@
+"""Events as canonical bytes, and back: `wire` for the bytes, `schema` for versions of payloads."""
