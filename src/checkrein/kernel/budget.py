@@ -31,8 +31,8 @@ def _check(name: str, value: float | None) -> None:
         raise DataError(msg)
 
 
-class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The limits of one run; None is unlimited.
+class Budget(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    """The limits of one run; None is unlimited. Stored whole, so that a log does not depend on today's defaults.
 
     Attributes:
         turns: planner or model requests, retries and recoveries included.
@@ -73,7 +73,7 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
         )
 
 
-class Amounts(msgspec.Struct, frozen=True, omit_defaults=True):
+class Amounts(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
     """How much of each limit: used, reserved for a child, or to be added. Events check amounts from outside with `checked`."""
 
     turns: int = 0

@@ -7,7 +7,8 @@ bytes. Streaming updates are no events and never come here.
 Call ids are ours: `<turn>.<index in the batch>`, unique in the run; the idempotency key handed to a tool is `<run id>/<call id>`.
 """
 
-from typing import ClassVar, Literal, TypeAlias, get_args
+from collections.abc import Callable
+from typing import ClassVar, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
 
@@ -21,7 +22,7 @@ from checkrein.kernel.facts import (
     Fact,
     FailureCode,
     Finding,
-    StepRecord,
+    StepSpec,
     TaskRecord,
     ToolSpec,
 )
@@ -77,7 +78,7 @@ __all__ = [
     "SessionStart",
     "SteerQueued",
     "StepEnd",
-    "StepRecord",
+    "StepSpec",
     "StepStart",
     "TaskRecord",
     "ToolAccepted",
@@ -97,6 +98,7 @@ __all__ = [
     "Unblocked",
     "WorkDone",
     "WorkStarted",
+    "narrowed",
 ]
 
 
@@ -478,3 +480,20 @@ class Event(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     def type(self) -> str:
         """The payload's type, such as `tool_granted`."""
         return self.data.type
+
+
+D = TypeVar("D")
+S = TypeVar("S")
+
+
+def narrowed(kind: type[D], handler: Callable[[S, D], S]) -> Callable[[S, Event], S]:
+    """Return a fold's step for one type of payload, made of a handler that takes the payload."""
+
+    def step(state: S, event: Event) -> S:
+        data = event.data
+        if not isinstance(data, kind):
+            msg = f"{type(data).__name__} came to the handler of {kind.__name__}"
+            raise TypeError(msg)
+        return handler(state, data)
+
+    return step

@@ -18,7 +18,7 @@ __all__ = [
     "Fact",
     "FailureCode",
     "Finding",
-    "StepRecord",
+    "StepSpec",
     "TaskRecord",
     "ToolSpec",
 ]
@@ -78,7 +78,7 @@ class TaskRecord(Fact, frozen=True):
     data: JsonObject = JsonObject()
 
 
-class StepRecord(Fact, frozen=True):
+class StepSpec(Fact, frozen=True):
     """One planned step as it stands in the log."""
 
     id: str | int

@@ -5,7 +5,7 @@ anything: that is the guards' work, and the table's.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final, TypeVar
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -34,27 +34,14 @@ from checkrein.kernel.events import (
     TurnFinished,
     TurnGranted,
     Unblocked,
+    narrowed,
 )
 from checkrein.kernel.guards import call_order
 from checkrein.kernel.state import Call, CallStatus, OpenTurn, Outcome, Phase, Reservation, RunState
 
 __all__ = ["HANDLERS"]
 
-D = TypeVar("D")
 _Handler = Callable[[RunState, Event], RunState]
-
-
-def _on(kind: type[D], handler: Callable[[RunState, D], RunState]) -> _Handler:
-    """Narrow an event to its payload before the handler sees it."""
-
-    def narrowed(state: RunState, event: Event) -> RunState:
-        data = event.data
-        if not isinstance(data, kind):
-            msg = f"{type(data).__name__} came to the handler of {kind.__name__}"
-            raise TypeError(msg)
-        return handler(state, data)
-
-    return narrowed
 
 
 def _stays(state: RunState, _event: Event) -> RunState:
@@ -233,31 +220,31 @@ def _failed(state: RunState, data: Failed) -> RunState:
 
 
 HANDLERS: Final[Mapping[str, _Handler]] = {
-    "lease_taken": _on(LeaseTaken, _lease_taken),
-    "budget_extended": _on(BudgetExtended, _budget_extended),
+    "lease_taken": narrowed(LeaseTaken, _lease_taken),
+    "budget_extended": narrowed(BudgetExtended, _budget_extended),
     "steer_queued": _stays,
     "follow_up_queued": _stays,
-    "code_accepted": _on(CodeAccepted, _code_accepted),
-    "budget_reserved": _on(BudgetReserved, _budget_reserved),
-    "budget_settled": _on(BudgetSettled, _budget_settled),
-    "plan_accepted": _on(PlanAccepted, _plan_accepted),
+    "code_accepted": narrowed(CodeAccepted, _code_accepted),
+    "budget_reserved": narrowed(BudgetReserved, _budget_reserved),
+    "budget_settled": narrowed(BudgetSettled, _budget_settled),
+    "plan_accepted": narrowed(PlanAccepted, _plan_accepted),
     "work_started": _work_started,
-    "turn_granted": _on(TurnGranted, _turn_granted),
-    "turn_finished": _on(TurnFinished, _turn_finished),
-    "transcript_compacted": _on(TranscriptCompacted, _transcript_compacted),
-    "tool_granted": _on(ToolGranted, _tool_granted),
-    "tool_accepted": _on(ToolAccepted, _tool_accepted),
-    "tool_done": _on(ToolDone, _tool_done),
-    "tool_failed": _on(ToolFailed, _tool_failed),
-    "tool_in_doubt": _on(ToolInDoubt, _tool_in_doubt),
-    "tool_reconciled": _on(ToolReconciled, _tool_reconciled),
+    "turn_granted": narrowed(TurnGranted, _turn_granted),
+    "turn_finished": narrowed(TurnFinished, _turn_finished),
+    "transcript_compacted": narrowed(TranscriptCompacted, _transcript_compacted),
+    "tool_granted": narrowed(ToolGranted, _tool_granted),
+    "tool_accepted": narrowed(ToolAccepted, _tool_accepted),
+    "tool_done": narrowed(ToolDone, _tool_done),
+    "tool_failed": narrowed(ToolFailed, _tool_failed),
+    "tool_in_doubt": narrowed(ToolInDoubt, _tool_in_doubt),
+    "tool_reconciled": narrowed(ToolReconciled, _tool_reconciled),
     "work_done": _work_done,
-    "check_passed": _on(CheckPassed, _check_passed),
-    "check_failed": _on(CheckFailed, _check_failed),
-    "blocked": _on(Blocked, _blocked),
-    "unblocked": _on(Unblocked, _unblocked),
-    "cancel_requested": _on(CancelRequested, _cancel_requested),
-    "failed": _on(Failed, _failed),
+    "check_passed": narrowed(CheckPassed, _check_passed),
+    "check_failed": narrowed(CheckFailed, _check_failed),
+    "blocked": narrowed(Blocked, _blocked),
+    "unblocked": narrowed(Unblocked, _unblocked),
+    "cancel_requested": narrowed(CancelRequested, _cancel_requested),
+    "failed": narrowed(Failed, _failed),
     **{kind: _step_start if kind == "step.start" else _stays for kind in SESSION_EVENT_TYPES},
 }
 """Every event type of the table with its handler."""

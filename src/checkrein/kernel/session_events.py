@@ -6,7 +6,7 @@ The run's lifecycle does not depend on them (it counts steps); plans, progress a
 from typing import ClassVar, Literal
 
 from checkrein.kernel.budget import Amounts
-from checkrein.kernel.facts import Fact, StepRecord
+from checkrein.kernel.facts import Fact, StepSpec
 from checkrein.values import NULL, JsonData, JsonObject
 
 __all__ = [
@@ -38,6 +38,7 @@ class TurnStart(Fact, frozen=True, tag="turn.start"):
 
     type: ClassVar[Literal["turn.start"]] = "turn.start"
     turn: int
+    attempt: int = 1
     notes: tuple[str, ...] = ()
 
 
@@ -46,7 +47,7 @@ class PlanDraft(Fact, frozen=True, tag="plan.draft"):
 
     type: ClassVar[Literal["plan.draft"]] = "plan.draft"
     turn: int
-    steps: tuple[StepRecord, ...]
+    steps: tuple[StepSpec, ...]
     final: bool = True
     dropped: str = ""
 
@@ -56,7 +57,7 @@ class PlanCommit(Fact, frozen=True, tag="plan.commit"):
 
     type: ClassVar[Literal["plan.commit"]] = "plan.commit"
     turn: int
-    steps: tuple[StepRecord, ...]
+    steps: tuple[StepSpec, ...]
     final: bool = True
     removed: tuple[str | int, ...] = ()
     added: tuple[str | int, ...] = ()

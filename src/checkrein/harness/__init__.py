@@ -1,0 +1,1 @@
+"""Working one goal through a plan: planners and the values they speak."""

@@ -1,0 +1,201 @@
+"""Planners: who decides the steps, and what they are told.
+
+A planner is `(goal, history, last_error) -> steps | Plan(steps, final=…)`, plain or async. A plain one runs in a thread, so that it may take its time. Its answer is
+checked here, once: whatever is no plan is the planner's failure, never a crash of the caller. A bare sequence of steps is a final plan.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Literal, TypeAlias, cast
+
+import msgspec
+
+from checkrein.errors import CheckreinError, DataError
+from checkrein.kernel.events import StepSpec
+from checkrein.projections.plan import EndedStep, LastFailure, Note as QueuedNote, PlanView
+from checkrein.values import JsonObject, JsonValue, clean_text
+
+__all__ = [
+    "LastError",
+    "Note",
+    "Plan",
+    "Planner",
+    "PlannerFailed",
+    "Step",
+    "StepRecord",
+    "ask_planner",
+    "history_of",
+    "last_error_of",
+]
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One planned item.
+
+    Attributes:
+        id: a string or an integer, unique within the plan; a failed id may come back as a revision.
+        description: what is to be done, for people.
+        tool_name: the tool to call; None for a step that only marks progress.
+        arguments: the tool's arguments.
+        expected_outcome: what should be true afterwards, for people.
+        batch: steps with the same batch belong to one model response.
+    """
+
+    id: str | int
+    description: str
+    tool_name: str | None = None
+    arguments: Mapping[str, object] = {}
+    expected_outcome: str = ""
+    batch: str | int | None = None
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """Steps, and whether the goal is met when the last of them is done."""
+
+    steps: Sequence[Step]
+    final: bool = True
+
+
+class StepRecord(msgspec.Struct, frozen=True):
+    """A step that ended.
+
+    Attributes:
+        step: the step as it was planned.
+        status: how it ended.
+        result: what its tool returned (after hooks), decoded afresh; None for a step without tool.
+        error: why it failed or was skipped; `""` otherwise.
+    """
+
+    step: Step
+    status: Literal["done", "failed", "skipped"]
+    result: JsonValue
+    error: str
+
+
+class Note(msgspec.Struct, frozen=True):
+    """A message that a person sent to the running work."""
+
+    text: str
+
+
+class LastError(msgspec.Struct, frozen=True):
+    """What went wrong since the last committed plan.
+
+    Attributes:
+        kind: where it went wrong.
+        message: in words.
+        data: for `check` the findings: a list of objects with `check`, `subject`, `code` and `message`; else None.
+    """
+
+    kind: Literal["step", "hook", "planner", "draft", "check"]
+    message: str
+    data: JsonValue = None
+
+
+PlannerAnswer: TypeAlias = Plan | Sequence[Step]
+Planner: TypeAlias = Callable[
+    [str, tuple[StepRecord | Note, ...], LastError | None], PlannerAnswer | Awaitable[PlannerAnswer]
+]
+
+
+class PlannerFailed(CheckreinError):
+    """A planner raised, or returned something that is no plan.
+
+    Attributes:
+        reason: what happened, in words.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the planner failed: {reason}")
+        self.reason = reason
+
+
+def history_of(view: PlanView) -> tuple[StepRecord | Note, ...]:
+    """Return what a planner is told about the past."""
+    return tuple(_record(item) if isinstance(item, EndedStep) else _note(item) for item in view.history)
+
+
+def _note(item: QueuedNote) -> Note:
+    return Note(item.text)
+
+
+def _record(item: EndedStep) -> StepRecord:
+    spec = item.step
+    step = Step(
+        id=spec.id,
+        description=spec.description,
+        tool_name=spec.tool_name,
+        arguments=spec.arguments,
+        expected_outcome=spec.expected_outcome,
+        batch=spec.batch,
+    )
+    return StepRecord(step, item.status, item.result.value, item.error)
+
+
+def last_error_of(failure: LastFailure | None) -> LastError | None:
+    """Return what a planner is told about the last failure."""
+    return None if failure is None else LastError(failure.kind, failure.message, failure.data.value)
+
+
+async def ask_planner(planner: Planner, view: PlanView) -> tuple[tuple[StepSpec, ...], bool]:
+    """Ask for the next steps.
+
+    Returns:
+        The steps as they are stored, and whether the plan is final.
+
+    Raises:
+        PlannerFailed: it raised, or its answer is no plan: not a sequence of `Step`, an id twice, arguments without JSON form.
+    """
+    try:
+        answer = await _answer(planner, view)
+    except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+        raise
+    except Exception as error:
+        reason = clean_text(f"{type(error).__name__}: {error}")
+        raise PlannerFailed(reason) from error
+    plan = answer if isinstance(answer, Plan) else Plan(cast("Sequence[Step]", answer))
+    return _checked_steps(plan.steps), plan.final
+
+
+async def _answer(planner: Planner, view: PlanView) -> object:
+    arguments = (view.goal, history_of(view), last_error_of(view.failure))
+    if inspect.iscoroutinefunction(planner) or inspect.iscoroutinefunction(getattr(planner, "__call__", None)):  # noqa: B004  an async callable object
+        return await cast("Awaitable[object]", planner(*arguments))
+    answer: object = await asyncio.to_thread(planner, *arguments)
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+def _checked_steps(steps: object) -> tuple[StepSpec, ...]:
+    if isinstance(steps, (str, bytes)) or not isinstance(steps, Sequence):
+        msg = f"it returned {type(steps).__name__} instead of a sequence of steps"
+        raise PlannerFailed(msg)
+    specs = tuple(_spec(item) for item in cast("Sequence[object]", steps))
+    ids = [spec.id for spec in specs]
+    twice = next((name for name in ids if ids.count(name) > 1), None)
+    if twice is not None:
+        msg = f"step id {twice!r} stands twice in the plan"
+        raise PlannerFailed(msg)
+    return specs
+
+
+def _spec(item: object) -> StepSpec:
+    if not isinstance(item, Step):
+        msg = f"{type(item).__name__} is no Step"
+        raise PlannerFailed(msg)
+    if isinstance(item.id, bool) or not isinstance(item.id, (str, int)):
+        msg = f"step id {item.id!r} is neither a string nor an integer"
+        raise PlannerFailed(msg)
+    try:
+        arguments = JsonObject(item.arguments)
+    except DataError as error:
+        msg = f"arguments of step {item.id!r}: {error}"
+        raise PlannerFailed(msg) from error
+    return StepSpec(
+        id=clean_text(item.id) if isinstance(item.id, str) else item.id,
+        description=clean_text(item.description),
+        tool_name=item.tool_name,
+        arguments=arguments,
+        expected_outcome=clean_text(item.expected_outcome),
+        batch=item.batch,
+    )
