@@ -4,7 +4,7 @@ A tool declares how it behaves under crash and cancel; the runtime decides by th
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -26,13 +26,17 @@ __all__ = [
 
 
 class CancelSignal:
-    """Tells everyone who looks that work is to stop; set once, never cleared."""
+    """Tells everyone who looks that work is to stop; set once, never cleared.
 
-    __slots__ = ("_event", "_reason")
+    Any thread may look; `cancel`, `subscribe` and `wait` belong to the event loop's thread.
+    """
+
+    __slots__ = ("_callbacks", "_event", "_reason")
 
     def __init__(self) -> None:
         self._event: asyncio.Event | None = None
         self._reason: str | None = None
+        self._callbacks: dict[object, Callable[[str], None]] = {}
 
     @property
     def is_cancelled(self) -> bool:
@@ -51,7 +55,27 @@ class CancelSignal:
         self._reason = reason
         if self._event is not None:
             self._event.set()
+        callbacks, self._callbacks = self._callbacks, {}
+        for callback in callbacks.values():
+            callback(reason)
         return True
+
+    def subscribe(self, callback: Callable[[str], None]) -> Callable[[], None]:
+        """Call `callback` once with the reason, at once when there is one already; it must not raise.
+
+        Returns:
+            A function that forgets the callback; safe to call again.
+        """
+        if self._reason is not None:
+            callback(self._reason)
+            return lambda: None
+        key = object()
+        self._callbacks[key] = callback
+
+        def forget() -> None:
+            self._callbacks.pop(key, None)
+
+        return forget
 
     async def wait(self) -> str:
         """Return the reason, once there is one."""
@@ -80,6 +104,7 @@ class ToolTraits(msgspec.Struct, frozen=True):
         sequential: it never overlaps with another call of its batch.
         inline: a plain function that is quick enough to run on the event loop.
         has_probe: `probe` can tell what became of a call.
+        has_poll: `poll` can tell, also in another process, what became of an accepted job.
     """
 
     idempotent: bool = False
@@ -88,6 +113,7 @@ class ToolTraits(msgspec.Struct, frozen=True):
     sequential: bool = False
     inline: bool = False
     has_probe: bool = False
+    has_poll: bool = False
 
 
 class ToolContext(msgspec.Struct, frozen=True):
@@ -141,13 +167,14 @@ class Accepted(msgspec.Struct, frozen=True):
     """A tool's answer that a job was accepted: a handle, which is no result.
 
     Attributes:
-        handle: the job's number or address; stored, and given to `poll` again after a crash.
-        poll: asks what became of it; None when a caller brings the result.
+        handle: the job's number or address; stored, and given to the tool's own `poll` after a crash.
+        poll: asks with the handle what became of it, as a plain or an async function; lives as long as this process. None when the
+            tool's own `poll` asks, or a caller brings the result.
         interval_seconds: how long to wait between two questions.
     """
 
     handle: str
-    poll: Callable[[str], Awaitable[object]] | None = None
+    poll: Callable[[str], object] | None = None
     interval_seconds: float = 1.0
 
 
@@ -202,8 +229,16 @@ class Tool(Protocol):
         """Return what it promises."""
         ...
 
+    def check(self, arguments: JsonObject) -> None:
+        """Refuse arguments for a reason that `schema` cannot express; called before a call is granted, after `schema` was satisfied.
+
+        Raises:
+            InvalidArguments: which places are wrong, and what was expected there.
+        """
+        ...
+
     async def call(self, arguments: JsonObject, context: ToolContext) -> ToolOutput | Accepted:
-        """Run the body once; arguments were validated by `schema`.
+        """Run the body once; arguments passed `schema` and `check`.
 
         Raises:
             Exception: whatever the body raises.
