@@ -13,6 +13,7 @@ from msgspec.structs import asdict, fields, replace
 
 from checkrein.errors import DataError
 from checkrein.messages import Usage
+from checkrein.values import MAX_INTEGER
 
 __all__ = ["COUNTED", "LIMITS", "Amounts", "Budget", "BudgetState", "Limit"]
 
@@ -26,8 +27,8 @@ COUNTED: Final[frozenset[Limit]] = frozenset({"turns", "tool_calls", "steps", "r
 def _check(name: str, value: float | None) -> None:
     if value is None:
         return
-    if isinstance(value, bool) or not math.isfinite(value) or value < 0:
-        msg = f"budget {name} must be a finite number, 0 or more, or None for unlimited; got {value!r}"
+    if isinstance(value, bool) or not 0 <= value <= MAX_INTEGER:
+        msg = f"budget {name} must be a number from 0 to 2^53-1, or None for unlimited; got {value!r}"
         raise DataError(msg)
 
 
@@ -45,7 +46,7 @@ class Budget(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
         repairs: times that findings of a failed check may go back to the planner.
 
     Raises:
-        DataError: on creation, when a limit is negative, NaN, infinite or no number.
+        DataError: on creation, when a limit is negative, NaN, greater than 2^53-1 or no number.
     """
 
     turns: int | None = 64
@@ -67,9 +68,12 @@ class Budget(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
         return getattr(self, name)
 
     def raised(self, extra: "Amounts") -> "Budget":
-        """Return these limits with `extra` added; what is unlimited stays so."""
+        """Return these limits with `extra` added, 2^53-1 at most; what is unlimited stays so."""
         return Budget(
-            **{name: None if limit is None else limit + getattr(extra, name) for name, limit in asdict(self).items()}
+            **{
+                name: None if limit is None else min(limit + getattr(extra, name), MAX_INTEGER)
+                for name, limit in asdict(self).items()
+            }
         )
 
 
@@ -89,7 +93,7 @@ class Amounts(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_
         """Return these amounts.
 
         Raises:
-            DataError: an amount is negative, NaN, infinite or no number.
+            DataError: an amount is negative, NaN, greater than 2^53-1 or no number.
         """
         for name in self.__struct_fields__:
             _check(name, getattr(self, name))
@@ -140,19 +144,22 @@ class BudgetState(msgspec.Struct, frozen=True, omit_defaults=True):
         return replace(self, used=replace(self.used, **{name: getattr(self.used, name) + 1}))
 
     def with_usage(self, usage: Usage) -> "BudgetState":
-        """Return the state after a model response's tokens and cost; an unknown cost counts as 0."""
+        """Return the state after a model response's tokens and cost; an unknown cost counts as 0, and so does what is no amount."""
         if usage == Usage():
             return self
+        cost = usage.cost or 0.0
         used = replace(
-            self.used, tokens=self.used.tokens + usage.total_tokens, cost=self.used.cost + (usage.cost or 0.0)
+            self.used,
+            tokens=self.used.tokens + max(0, usage.total_tokens),
+            cost=self.used.cost + (cost if 0 < cost < math.inf else 0.0),
         )
         return replace(self, used=used)
 
     def with_elapsed(self, seconds: float) -> "BudgetState":
-        """Return the state at `seconds` of active time in total; time never goes back."""
-        if seconds <= self.used.wall_seconds:
-            return self
-        return replace(self, used=replace(self.used, wall_seconds=seconds))
+        """Return the state at `seconds` of active time in total; time never goes back, and NaN is no time."""
+        if seconds > self.used.wall_seconds:
+            return replace(self, used=replace(self.used, wall_seconds=seconds))
+        return self
 
     def extended(self, extra: Amounts) -> "BudgetState":
         """Return the state with raised limits."""

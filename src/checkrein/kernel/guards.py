@@ -31,13 +31,14 @@ from checkrein.kernel.events import (
     WorkDone,
 )
 from checkrein.kernel.state import Phase, RunState
+from checkrein.kernel.table import TABLE, legal_in
 
 __all__ = ["GUARDS", "Guard", "call_order", "is_users_event"]
 
 Guard: TypeAlias = Callable[[RunState, Event], str | None]
 
 _USERS: Final = frozenset({
-    "budget_extended", "steer_queued", "follow_up_queued", "code_accepted", "unblocked", "cancel_requested", "tool_reconciled",
+    "budget_extended", "steer_queued", "follow_up_queued", "code_accepted", "unblocked", "cancel_requested",
     "session.start", "session.resume", "session.complete", "tool.result", "tool.error",
 })  # fmt: skip
 
@@ -54,7 +55,8 @@ def call_order(call_id: str) -> tuple[int, int] | None:
 def is_users_event(state: RunState, event: Event) -> bool:
     """Tell whether the event may be appended without a lease, from any process.
 
-    Besides the users' own events these are the answer to a call that a caller brings (a pull), and closing a BLOCKED run.
+    Besides the users' own events these are what a person says became of a call, the answer to a call that a caller brings (a pull), and
+    closing a BLOCKED run.
     """
     data = event.data
     if isinstance(data, Failed):
@@ -62,6 +64,8 @@ def is_users_event(state: RunState, event: Event) -> bool:
     if isinstance(data, (ToolDone, ToolFailed)):
         call = state.open_call(data.call_id)
         return call is not None and call.is_pull
+    if isinstance(data, ToolReconciled):
+        return data.by == "person"
     return data.type in _USERS
 
 
@@ -79,6 +83,8 @@ def _lease_lost(state: RunState, event: Event) -> str | None:
         return None if ours else f"a lease must be epoch {state.epoch + 1}, not {event.data.lease}"
     if event.epoch is None:
         return None if is_users_event(state, event) else "only the holder of the lease may say so"
+    if state.epoch == 0:
+        return "nobody has taken a lease on the run yet"
     return None if event.epoch == state.epoch else f"epoch {event.epoch} was fenced off by epoch {state.epoch}"
 
 
@@ -107,6 +113,10 @@ def _rights_revoked(state: RunState, event: Event) -> str | None:
 
 def _illegal_in_phase(state: RunState, event: Event) -> str | None:
     data = event.data
+    if state.phase not in TABLE.get(data.type, ()):
+        return f"legal here: {', '.join(legal_in(state.phase))}"
+    if isinstance(data, PlanAccepted) and (data.reason == "first") is not (state.phase is Phase.RECEIVED):
+        return f"a plan accepted in {state.phase} cannot have the reason {data.reason!r}"
     if isinstance(data, Unblocked) and state.phase is Phase.BLOCKED and state.cause(data.cause_id) is None:
         return f"no open cause {data.cause_id!r}; open: {', '.join(cause.id for cause in state.causes)}"
     if isinstance(data, Blocked) and state.cause(data.cause.id) is not None:
@@ -249,11 +259,13 @@ def _missing_evidence(state: RunState, event: Event) -> str | None:
         return "a failed check needs a finding"
     if not isinstance(data, CheckPassed):
         return None
-    proved = {
-        (item.check, item.subject)
-        for item in data.evidence
-        if item.passed and item.run_id == state.run_id and item.verifier
-    }
+    foreign = next((item for item in data.evidence if item.run_id != state.run_id), None)
+    if foreign is not None:
+        return f"the evidence for {foreign.check} is about run {foreign.run_id}"
+    unmet = next((item for item in data.evidence if not item.passed), None)
+    if unmet is not None:
+        return f"the evidence for {unmet.check} says that it is not met"
+    proved = {(item.check, item.subject) for item in data.evidence if item.verifier and item.verifier_version}
     missing = [check.id for check in state.task.checks if (check.id, check.subject) not in proved]
     return f"nothing proves {', '.join(missing)}" if missing else None
 
@@ -262,13 +274,15 @@ def _stale_evidence(state: RunState, event: Event) -> str | None:
     data = event.data
     if not isinstance(data, CheckPassed):
         return None
-    reread = {artifact.path: artifact.sha256 for artifact in data.reread}
+    reread: dict[str, set[str]] = {}
+    for artifact in data.reread:
+        reread.setdefault(artifact.path, set()).add(artifact.sha256)
     return next(
         (objection for item in data.evidence if (objection := _staleness(state, item, reread)) is not None), None
     )
 
 
-def _staleness(state: RunState, item: Evidence, reread: Mapping[str, str]) -> str | None:
+def _staleness(state: RunState, item: Evidence, reread: Mapping[str, set[str]]) -> str | None:
     if not state.verifying_since <= item.position <= state.version:
         return f"{item.check} was measured at version {item.position}, verification began at {state.verifying_since}"
     if not item.subject:
@@ -276,7 +290,7 @@ def _staleness(state: RunState, item: Evidence, reread: Mapping[str, str]) -> st
     recorded = state.artifact(item.subject)
     if recorded is None:
         return f"{item.check} is about {item.subject}, which no accepted outcome of this run named"
-    if not recorded.sha256 == item.sha256 == reread.get(item.subject):
+    if recorded.sha256 != item.sha256 or reread.get(item.subject) != {recorded.sha256}:
         return f"{item.subject} was recorded, measured and read again with different bytes"
     return None
 

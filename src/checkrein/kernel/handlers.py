@@ -1,7 +1,7 @@
 """What each accepted event makes of a run's state; the handlers of the lifecycle's table.
 
 A handler chooses among the successors that the table allows and returns a new state; `run.py` advances the version and the clock. No handler refuses
-anything: that is the guards' work, and the table's.
+anything that the guards let through; it only objects to a log that they never saw.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,6 +9,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from checkrein.errors import IllegalTransition
 from checkrein.kernel.events import (
     SESSION_EVENT_TYPES,
     Artifact,
@@ -37,7 +38,7 @@ from checkrein.kernel.events import (
     narrowed,
 )
 from checkrein.kernel.guards import call_order
-from checkrein.kernel.state import Call, CallStatus, OpenTurn, Outcome, Phase, Reservation, RunState
+from checkrein.kernel.state import Call, OpenTurn, Outcome, Phase, Reservation, RunState
 
 __all__ = ["HANDLERS"]
 
@@ -118,7 +119,9 @@ def _tool_granted(state: RunState, data: ToolGranted) -> RunState:
     charged = replace(state, budget=state.budget.charged("tool_calls"))
     known = state.open_call(data.call_id)
     if known is not None:
-        return _with_call(charged, replace(known, attempt=data.attempt, status="granted", granted_at=state.version))
+        return _with_call(
+            charged, replace(known, attempt=data.attempt, status="granted", granted_at=state.version, probed=False)
+        )
     call = Call(
         call_id=data.call_id,
         tool=data.tool,
@@ -130,23 +133,26 @@ def _tool_granted(state: RunState, data: ToolGranted) -> RunState:
     return replace(charged, open_calls=(*state.open_calls, call), last_call=call_order(data.call_id) or state.last_call)
 
 
-def _open(state: RunState, call_id: str) -> Call:
-    return next(call for call in state.open_calls if call.call_id == call_id)
+def _open(state: RunState, call_id: str, kind: str) -> Call:
+    """Return the open call that an outcome is about; a log in which it is not open was never accepted."""
+    call = state.open_call(call_id)
+    if call is None:
+        raise IllegalTransition("run", state.phase, f"{kind} of {call_id!r}, which is not open,", state.run_id, ())
+    return call
 
 
 def _tool_accepted(state: RunState, data: ToolAccepted) -> RunState:
-    return _with_call(state, replace(_open(state, data.call_id), status="accepted", handle=data.handle))
+    return _with_call(state, replace(_open(state, data.call_id, data.type), status="accepted", handle=data.handle))
 
 
 def _tool_in_doubt(state: RunState, data: ToolInDoubt) -> RunState:
-    return _with_call(state, replace(_open(state, data.call_id), status="in_doubt", probed=data.probed))
+    return _with_call(state, replace(_open(state, data.call_id, data.type), status="in_doubt", probed=data.probed))
 
 
-def _closed(state: RunState, call_id: str, status: CallStatus, *, completes: bool = False) -> RunState:
-    """Close a call; the last one to close may end the work, or a run whose cancellation waited for it."""
-    left = tuple(call for call in state.open_calls if call.call_id != call_id)
-    settled = state.settled_calls.appended(replace(_open(state, call_id), status=status))
-    after = replace(state, open_calls=left, settled_calls=settled)
+def _closed(state: RunState, call: Call, *, completes: bool = False) -> RunState:
+    """Close a call with the status given in it; the last one to close may end the work, or a run whose cancellation waited for it."""
+    left = tuple(item for item in state.open_calls if item.call_id != call.call_id)
+    after = replace(state, open_calls=left, settled_calls=state.settled_calls.appended(call))
     if left:
         return after
     if state.cancel is not None:
@@ -163,16 +169,18 @@ def _adopting(state: RunState, artifacts: tuple[Artifact, ...]) -> RunState:
 
 
 def _tool_done(state: RunState, data: ToolDone) -> RunState:
-    return _closed(_adopting(state, data.artifacts), data.call_id, "done", completes=data.completes)
+    call = replace(_open(state, data.call_id, data.type), status="done")
+    return _closed(_adopting(state, data.artifacts), call, completes=data.completes)
 
 
 def _tool_failed(state: RunState, data: ToolFailed) -> RunState:
-    return _closed(state, data.call_id, "failed")
+    return _closed(state, replace(_open(state, data.call_id, data.type), status="failed"))
 
 
 def _tool_reconciled(state: RunState, data: ToolReconciled) -> RunState:
+    call = replace(_open(state, data.call_id, data.type), status=data.outcome)
     adopted = _adopting(state, data.artifacts) if data.outcome == "done" else state
-    return _closed(adopted, data.call_id, data.outcome, completes=data.completes)
+    return _closed(adopted, call, completes=data.completes)
 
 
 def _verifying(state: RunState) -> RunState:
@@ -216,7 +224,7 @@ def _cancel_requested(state: RunState, data: CancelRequested) -> RunState:
 
 
 def _failed(state: RunState, data: Failed) -> RunState:
-    return _ended(state, Outcome(data.code, data.message))
+    return _ended(state, Outcome(data.code, data.message, state.causes))
 
 
 HANDLERS: Final[Mapping[str, _Handler]] = {

@@ -1,7 +1,7 @@
 """The lifecycle of a run: which event is accepted when, and what it makes of the state.
 
 Theory of operation. `transition(state, event)` is the contract: it is total and pure, and either returns the next state or raises `Rejected(code)`. It asks
-the guards in one fixed order and reports the first that objects; then `evolve` takes the edge from the table below. Every edge is in the table: where a
+the guards in one fixed order and reports the first that objects; then `evolve` takes the edge from the table in `table.py`. Every edge is there: where a
 cell names several successors the handler chooses by facts in the state (is a call open, is a repair left, is a cancel pending), and the machine
 ties that choice to the table. `evolve` alone, without guards, is the fold over a log whose events were all accepted once.
 
@@ -19,49 +19,13 @@ from msgspec.structs import replace
 from checkrein.errors import IllegalTransition, Rejected
 from checkrein.kernel import handlers
 from checkrein.kernel.budget import BudgetState
-from checkrein.kernel.events import SESSION_EVENT_TYPES, Event, Received
+from checkrein.kernel.events import Event, Received
 from checkrein.kernel.guards import GUARDS, Guard
 from checkrein.kernel.machine import Machine
 from checkrein.kernel.state import Phase, RunState
+from checkrein.kernel.table import TABLE
 
 __all__ = ["RUN_MACHINE", "TABLE", "create", "evolve", "fold_run", "transition", "transition_batch", "transition_under"]
-
-_R, _P, _W, _V, _B = Phase.RECEIVED, Phase.PLANNED, Phase.RUNNING, Phase.VERIFYING, Phase.BLOCKED
-_S, _F = Phase.SUCCEEDED, Phase.FAILED
-_ACTIVE: Final = (_R, _P, _W, _V, _B)
-_ANYWHERE: Final[Mapping[Phase, tuple[Phase, ...]]] = {phase: (phase,) for phase in _ACTIVE}
-_TURN: Final[Mapping[Phase, tuple[Phase, ...]]] = {_R: (_R,), _P: (_P,), _W: (_W,)}
-_OUTCOME: Final[Mapping[Phase, tuple[Phase, ...]]] = {_W: (_W, _V, _F), _B: (_B, _F)}
-
-TABLE: Final[Mapping[str, Mapping[Phase, tuple[Phase, ...]]]] = {
-    "lease_taken": _ANYWHERE,
-    "budget_extended": _ANYWHERE,
-    "steer_queued": _ANYWHERE,
-    "follow_up_queued": _ANYWHERE,
-    "code_accepted": _ANYWHERE,
-    "budget_reserved": _ANYWHERE,
-    "budget_settled": _ANYWHERE,
-    "plan_accepted": {_R: (_P,), _W: (_W,)},
-    "work_started": {_P: (_W,)},
-    "turn_granted": _TURN,
-    "turn_finished": {**_TURN, _B: (_B,)},
-    "transcript_compacted": {**_TURN, _B: (_B,)},
-    "tool_granted": {_W: (_W,)},
-    "tool_accepted": _OUTCOME,
-    "tool_done": _OUTCOME,
-    "tool_failed": _OUTCOME,
-    "tool_in_doubt": _OUTCOME,
-    "tool_reconciled": _OUTCOME,
-    "work_done": {_W: (_V,)},
-    "check_passed": {_V: (_S,)},
-    "check_failed": {_V: (_W, _F)},
-    "blocked": dict.fromkeys(_ACTIVE, (_B,)),
-    "unblocked": {_B: (_B, _R, _P, _W, _V)},
-    "cancel_requested": {_R: (_F,), _P: (_F,), _W: (_W, _F), _V: (_F,), _B: (_B, _F)},
-    "failed": dict.fromkeys(_ACTIVE, (_F,)),
-    **dict.fromkeys(SESSION_EVENT_TYPES, _ANYWHERE),
-}
-"""The contract: `event type → phase → possible next phases`; what is missing is `illegal_in_phase`."""
 
 
 def _type_of(event: Event) -> str:
@@ -74,8 +38,8 @@ def _subject_of(state: RunState) -> str:
 
 RUN_MACHINE: Final[Machine[RunState, Event]] = Machine(
     name="run",
-    initial=(_R,),
-    ends=frozenset({_S, _F}),
+    initial=(Phase.RECEIVED,),
+    ends=frozenset({Phase.SUCCEEDED, Phase.FAILED}),
     edges={phase: {kind: row[phase] for kind, row in TABLE.items() if phase in row} for phase in Phase},
     handlers=handlers.HANDLERS,
     type_of=_type_of,
@@ -87,13 +51,16 @@ def create(event: Event) -> RunState:
     """Return the state that a `received` event creates.
 
     Raises:
-        Rejected: `illegal_in_phase` for any other event, `stale_version` when it is not the log's first.
+        Rejected: `illegal_in_phase` for any other event, `stale_version` when it is not the log's first, `missing_evidence` for a task without a
+            check, because it could succeed unverified.
     """
     data = event.data
     if not isinstance(data, Received):
         raise _rejected("illegal_in_phase", "a run begins with `received`", None, event)
     if event.expected_version != 0:
         raise _rejected("stale_version", f"a log begins at version 0, not {event.expected_version}", None, event)
+    if not data.task.checks:
+        raise _rejected("missing_evidence", "a task must declare at least one check", None, event)
     return RunState(
         run_id=event.run_id,
         phase=Phase.RECEIVED,

@@ -75,10 +75,17 @@ class Effect(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How a run ended; `code` is `goal_met` for success, else a failure code."""
+    """How a run ended.
+
+    Attributes:
+        code: `goal_met` for success, else a failure code.
+        message: for people.
+        causes: what was still open when somebody closed a BLOCKED run.
+    """
 
     code: FailureCode | Literal["goal_met"]
     message: str
+    causes: tuple[Cause, ...] = ()
 
 
 class Reservation(msgspec.Struct, frozen=True):
