@@ -30,7 +30,7 @@ from checkrein.kernel.events import (
     Unblocked,
     WorkDone,
 )
-from checkrein.kernel.state import Phase, RunState
+from checkrein.kernel.state import PULL, Phase, RunState
 from checkrein.kernel.table import TABLE, legal_in
 
 __all__ = ["GUARDS", "Guard", "call_order", "is_users_event"]
@@ -62,8 +62,9 @@ def is_users_event(state: RunState, event: Event) -> bool:
     if isinstance(data, Failed):
         return data.code == "closed" and state.phase is Phase.BLOCKED
     if isinstance(data, (ToolDone, ToolFailed)):
-        call = state.open_call(data.call_id)
-        return call is not None and call.is_pull
+        return any(
+            call.call_id == data.call_id and call.handle == PULL for call in (*state.open_calls, *state.settled_calls)
+        )
     if isinstance(data, ToolReconciled):
         return data.by == "person"
     return data.type in _USERS

@@ -5,7 +5,7 @@ shared; two states are equal exactly when the same facts led to them.
 """
 
 from enum import StrEnum
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -13,7 +13,11 @@ from checkrein.kernel.budget import Amounts, BudgetState
 from checkrein.kernel.events import Artifact, Cause, Evidence, FailureCode, Finding, TaskRecord, ToolSpec
 from checkrein.values import JsonObject, Shared
 
-__all__ = ["Call", "CallStatus", "Effect", "Outcome", "Phase", "Reservation", "RunState", "is_claimable"]
+__all__ = ["PULL", "Call", "CallStatus", "Effect", "Outcome", "Phase", "Reservation", "RunState", "is_claimable"]
+
+
+PULL: Final = "pull"
+"""The handle of an accepted call whose result a caller brings."""
 
 
 class Phase(StrEnum):
@@ -62,7 +66,7 @@ class Call(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def is_pull(self) -> bool:
         """Whether a caller, not a tool of ours, brings the result."""
-        return self.status == "accepted" and self.handle == "pull"
+        return self.status == "accepted" and self.handle == PULL
 
 
 class Effect(msgspec.Struct, frozen=True):
