@@ -183,7 +183,7 @@ def _spec(item: object) -> StepSpec:
     if not isinstance(item, Step):
         msg = f"{type(item).__name__} is no Step"
         raise PlannerFailed(msg)
-    if isinstance(item.id, bool) or not isinstance(item.id, (str, int)):
+    if not _is_step_id(item.id):
         msg = f"step id {item.id!r} is neither a string nor an integer"
         raise PlannerFailed(msg)
     try:
@@ -199,3 +199,7 @@ def _spec(item: object) -> StepSpec:
         expected_outcome=clean_text(item.expected_outcome),
         batch=item.batch,
     )
+
+
+def _is_step_id(value: object) -> bool:
+    return isinstance(value, (str, int)) and not isinstance(value, bool)

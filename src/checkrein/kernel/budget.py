@@ -9,7 +9,7 @@ import math
 from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
-from msgspec.structs import asdict, fields, replace
+from msgspec.structs import asdict, fields, force_setattr, replace
 
 from checkrein.errors import DataError
 from checkrein.messages import Usage
@@ -59,9 +59,13 @@ class Budget(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     repairs: int | None = 1
 
     def __post_init__(self) -> None:
-        """Check every limit."""
+        """Check every limit; a whole number of seconds or of money becomes the float it is stored as."""
         for name in self.__struct_fields__:
             _check(name, getattr(self, name))
+        if self.wall_seconds is not None:
+            force_setattr(self, "wall_seconds", float(self.wall_seconds))
+        if self.cost is not None:
+            force_setattr(self, "cost", float(self.cost))
 
     def limit(self, name: Limit) -> float | None:
         """Return one limit."""
@@ -88,6 +92,13 @@ class Amounts(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_
     steps: int = 0
     replans: int = 0
     repairs: int = 0
+
+    def __post_init__(self) -> None:
+        """Make floats of whole numbers where floats are stored, so that equal amounts have equal bytes."""
+        if type(self.wall_seconds) is int:
+            force_setattr(self, "wall_seconds", float(self.wall_seconds))
+        if type(self.cost) is int:
+            force_setattr(self, "cost", float(self.cost))
 
     def checked(self) -> "Amounts":
         """Return these amounts.

@@ -1,0 +1,1 @@
+"""Durable, verified runs: tasks, the journal of one run, leases, the worker, recovery and replay."""

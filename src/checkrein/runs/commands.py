@@ -1,0 +1,320 @@
+"""What people and programs say to runs: facts that any process on the same store may append, without a lease and without executing anything.
+
+Each command reads the run, decides on what it sees, and appends by compare-and-set, again and again while a worker moves the version. When a command returns, its
+facts are durable. A command that was cancelled while it waited may still have been accepted: give a `request_id` and repeat it.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from checkrein.codec.wire import row_of
+from checkrein.errors import AmbiguousRun, Conflict, Rejected, RunNotFound
+from checkrein.kernel.budget import Amounts, Limit
+from checkrein.kernel.events import (
+    Artifact,
+    BudgetExtended,
+    CancelRequested,
+    Cause,
+    CodeAccepted,
+    Event,
+    EventData,
+    Failed,
+    FollowUpQueued,
+    Received,
+    SessionResume,
+    SessionStart,
+    SteerQueued,
+    ToolErrorGiven,
+    ToolReconciled,
+    ToolResultGiven,
+    Unblocked,
+)
+from checkrein.kernel.run import transition_batch
+from checkrein.kernel.state import RunState
+from checkrein.ports.clock import Clock, IdSource
+from checkrein.ports.store import RunQuery, RunStore
+from checkrein.projections.plan import PlanView
+from checkrein.runs.journal import Journal, head_of
+from checkrein.runs.task import Task
+from checkrein.values import NULL, JsonData, clean_text
+
+__all__ = ["Commands", "Reconciled", "find_run"]
+
+_Build: TypeAlias = Callable[[RunState, PlanView], Sequence[EventData]]
+
+
+class Reconciled(msgspec.Struct, frozen=True):
+    """What a person found out about a call in doubt.
+
+    Attributes:
+        outcome: what became of it.
+        result: what it returned, when it is done.
+        artifacts: files it wrote that count from now on, with their digests.
+        message: how the person knows.
+    """
+
+    outcome: Literal["done", "failed", "unknown"]
+    result: JsonData = NULL
+    artifacts: tuple[Artifact, ...] = ()
+    message: str = ""
+
+
+async def find_run(store: RunStore, prefix: str) -> str:
+    """Return the id of the one run whose id begins with `prefix`.
+
+    Raises:
+        RunNotFound: no run's id does.
+        AmbiguousRun: several do, and none is it whole.
+        StoreError: the store cannot be read.
+    """
+    rows = await store.list_runs(RunQuery(prefix=prefix, limit=11)) if prefix else ()
+    ids = [row.run_id for row in rows]
+    if prefix in ids:
+        return prefix
+    if not ids:
+        raise RunNotFound(prefix)
+    if len(ids) > 1:
+        raise AmbiguousRun(prefix, tuple(sorted(ids)[:10]))
+    return ids[0]
+
+
+class Commands:
+    """The users' side of every run in one store.
+
+    Args:
+        store: where the runs are.
+        clock: the time.
+        ids: makes ids of runs, events and notes.
+        actor: who speaks, such as `user:alice`; it stands in the log.
+    """
+
+    def __init__(self, store: RunStore, *, clock: Clock, ids: IdSource, actor: str) -> None:
+        self._store = store
+        self._clock = clock
+        self._ids = ids
+        self._actor = actor
+
+    async def submit(self, task: Task, *, request_id: str = "") -> str:
+        """Store a new run of `task` and return its id; the same `request_id` gives the same run.
+
+        Raises:
+            Rejected: `illegal_in_phase` when `request_id` names a run of another task.
+            StoreError: the store could not be written.
+        """
+        run_id = self._ids.new_id()
+        at = float(self._clock.now())
+        received = Received(task=task.record(), budget=task.budget, request_id=request_id)
+        events = tuple(
+            Event(
+                run_id=run_id,
+                event_id=self._ids.new_id(),
+                expected_version=version,
+                at=at,
+                actor=self._actor,
+                data=data,
+            )
+            for version, data in enumerate((received, SessionStart(goal=task.goal)))
+        )
+        state = transition_batch(None, events)
+        created = await self._store.create(run_id, request_id, [row_of(event) for event in events], head_of(state, at))
+        if created != run_id:
+            await self._refuse_other_task(created, task, request_id)
+        return created
+
+    async def _refuse_other_task(self, run_id: str, task: Task, request_id: str) -> None:
+        head = (await self._store.get(run_id)).head
+        if head.task != task.name:
+            detail = f"request id {request_id!r} belongs to run {run_id} of task {head.task!r}; use another one for {task.name!r}"
+            raise Rejected("illegal_in_phase", detail, {"run_id": run_id, "event": "received"})
+
+    async def steer(self, run_id: str, text: str, *, request_id: str = "") -> RunState:
+        """Queue a message for the next planning.
+
+        Raises:
+            Rejected: `terminal`.
+            RunNotFound: no such run.
+            StoreError: the store could not be written.
+        """
+        note = request_id or self._ids.new_id()
+        return await self._append(
+            run_id, lambda _state, _plan: [SteerQueued(note=note, text=clean_text(text))], request_id
+        )
+
+    async def follow_up(self, run_id: str, text: str, *, request_id: str = "") -> RunState:
+        """Queue a message for when the goal would count as met.
+
+        Raises:
+            Rejected: `terminal`.
+            RunNotFound: no such run.
+            StoreError: the store could not be written.
+        """
+        note = request_id or self._ids.new_id()
+        return await self._append(
+            run_id, lambda _state, _plan: [FollowUpQueued(note=note, text=clean_text(text))], request_id
+        )
+
+    async def cancel(self, run_id: str, reason: str = "cancelled by request", *, request_id: str = "") -> RunState:
+        """Take the right to start anything at once; the run ends when its open calls have their outcomes.
+
+        Raises:
+            Rejected: `terminal`.
+            RunNotFound: no such run.
+            StoreError: the store could not be written.
+        """
+        return await self._append(
+            run_id, lambda _state, _plan: [CancelRequested(reason=clean_text(reason))], request_id
+        )
+
+    async def extend(self, run_id: str, extra: Amounts, *, request_id: str = "") -> RunState:
+        """Raise limits; causes that only waited for that are answered.
+
+        Raises:
+            Rejected: `terminal`.
+            DataError: an amount is negative or no finite number.
+            RunNotFound: no such run.
+            StoreError: the store could not be written.
+        """
+
+        def build(state: RunState, _plan: PlanView) -> Sequence[EventData]:
+            budget = state.budget.extended(extra)
+            answered = [
+                cause for cause in state.causes if cause.kind == "budget" and not budget.is_reached(_limit_of(cause))
+            ]
+            facts: list[EventData] = [
+                BudgetExtended(extra=extra.checked()),
+                *(Unblocked(cause_id=cause.id) for cause in answered),
+            ]
+            if answered and len(answered) == len(state.causes):
+                facts.append(SessionResume(topic="budget", extra=extra))
+            return facts
+
+        return await self._append(run_id, build, request_id)
+
+    async def unblock(
+        self, run_id: str, cause_id: str, *, answer: JsonData = NULL, reconciled: Reconciled | None = None
+    ) -> RunState:
+        """Answer one cause of a blocked run.
+
+        Args:
+            run_id: the run.
+            cause_id: the cause.
+            answer: for a permission `"allow"`, `"deny"` or `{"deny": reason}`; for other causes anything worth keeping.
+            reconciled: what became of the call, needed for a call in doubt.
+
+        Raises:
+            Rejected: `illegal_in_phase` when there is no such open cause or the answer does not fit it, `budget_exhausted` when a limit
+                is still used up, `terminal`.
+            RunNotFound: no such run.
+            StoreError: the store could not be written.
+        """
+
+        def build(state: RunState, plan: PlanView) -> Sequence[EventData]:
+            cause = state.cause(cause_id)
+            if cause is None:
+                return [Unblocked(cause_id=cause_id)]
+            if cause.kind == "reconcile":
+                return _reconciling(state, plan, cause, reconciled)
+            objection = _objection(state, cause, answer)
+            if objection is not None:
+                raise Rejected(*objection, _coordinates(state))
+            facts: list[EventData] = [Unblocked(cause_id=cause_id, answer=answer)]
+            if len(state.causes) == 1 and cause.kind in {"permission", "answer", "budget"}:
+                facts.append(SessionResume(topic=cause.kind, subject=cause.call_id, decision=answer))
+            return facts
+
+        return await self._append(run_id, build)
+
+    async def close(self, run_id: str, text: str) -> RunState:
+        """End a blocked run without success.
+
+        Raises:
+            Rejected: `lease_lost` when it is not blocked, `calls_in_flight` when a call must be reconciled first, `terminal`.
+            RunNotFound: no such run.
+            StoreError: the store could not be written.
+        """
+
+        def build(state: RunState, _plan: PlanView) -> Sequence[EventData]:
+            waited = ", ".join(cause.id for cause in state.causes)
+            return [Failed(code="closed", message=f"closed: {clean_text(text)} (it waited for {waited})")]
+
+        return await self._append(run_id, build)
+
+    async def accept_code(self, run_id: str, task: Task) -> RunState:
+        """Let the run go on with the task's code as it is now.
+
+        Raises:
+            Rejected: `terminal`.
+            RunNotFound: no such run.
+            StoreError: the store could not be written.
+        """
+
+        def build(state: RunState, _plan: PlanView) -> Sequence[EventData]:
+            answered = [Unblocked(cause_id=cause.id) for cause in state.causes if cause.kind == "code_changed"]
+            return [CodeAccepted(code_hash=task.code_hash, version=task.version), *answered]
+
+        return await self._append(run_id, build)
+
+    async def _append(self, run_id: str, build: _Build, request_id: str = "") -> RunState:
+        journal = await Journal.open(self._store, run_id, clock=self._clock, ids=self._ids)
+        if request_id and await self._is_known(journal, build, request_id):
+            return journal.state
+        while True:
+            facts = build(journal.state, journal.plan)
+            try:
+                await journal.append(facts, actor=self._actor, epoch=None, first_id=request_id)
+            except Conflict as error:
+                if error.code == "lease_lost":
+                    raise
+            else:
+                return journal.state
+
+    async def _is_known(self, journal: Journal, build: _Build, request_id: str) -> bool:
+        first = build(journal.state, journal.plan)[0]
+        return await journal.accepted_before(
+            Event(run_id=journal.run_id, event_id=request_id, expected_version=0, at=0.0, actor=self._actor, data=first)
+        )
+
+
+def _limit_of(cause: Cause) -> Limit:
+    return msgspec.convert(cause.detail, Limit)
+
+
+def _coordinates(state: RunState) -> dict[str, str | int]:
+    return {"run_id": state.run_id, "phase": str(state.phase), "version": state.version, "event": "unblocked"}
+
+
+def _objection(state: RunState, cause: Cause, answer: JsonData) -> tuple[str, str] | None:
+    value = answer.value
+    if cause.kind == "permission":
+        fits = value in ("allow", "deny") or (isinstance(value, dict) and set(value) == {"deny"})
+        return None if fits else ("illegal_in_phase", "a permission is answered with allow or deny")
+    if cause.kind == "budget" and state.budget.is_reached(_limit_of(cause)):
+        return "budget_exhausted", f"{cause.detail} is still used up; extend it"
+    if cause.kind == "code_changed":
+        return "illegal_in_phase", "changed code is accepted by resuming the run with --trust"
+    return None
+
+
+def _reconciling(state: RunState, plan: PlanView, cause: Cause, found: Reconciled | None) -> Sequence[EventData]:
+    if found is None:
+        raise Rejected(
+            "illegal_in_phase", "a call in doubt needs its outcome: done, failed or unknown", _coordinates(state)
+        )
+    step_id = plan.current.id if plan.current is not None else ""
+    message = found.message or f"a person says: {found.outcome}"
+    given: EventData = (
+        ToolResultGiven(step_id=step_id, call_id=cause.call_id, result=found.result)
+        if found.outcome == "done"
+        else ToolErrorGiven(step_id=step_id, call_id=cause.call_id, kind="internal", message=message)
+    )
+    fact = ToolReconciled(
+        call_id=cause.call_id,
+        outcome=found.outcome,
+        result=found.result,
+        artifacts=found.artifacts,
+        message=message,
+    )
+    ends = state.cancel is not None and len(state.open_calls) == 1
+    return [given, fact] if ends else [given, fact, Unblocked(cause_id=cause.id, answer=JsonData(found.outcome))]

@@ -1,0 +1,194 @@
+"""A run under our lease: what every part of the driver works on.
+
+It binds the journal to an epoch, an actor and the time that counts. Each append is fenced; a lease that is lost surfaces as `LeaseLost` at the next append and stops
+everything that looks at `signal` before that.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TypeVar
+
+from checkrein.codec.wire import decode_event
+from checkrein.errors import CheckreinError, Conflict, Rejected
+from checkrein.kernel.budget import BudgetState, Limit
+from checkrein.kernel.events import Blocked, BudgetWarn, CancelRequested, Cause, EventData, SessionPause
+from checkrein.kernel.state import Phase, RunState
+from checkrein.ports.clock import Clock
+from checkrein.ports.tool import CancelSignal
+from checkrein.projections.plan import PlanView
+from checkrein.runs.journal import Journal
+from checkrein.runs.lease import LeaseKeeper
+from checkrein.runs.task import Task
+
+__all__ = ["HeldRun", "Interrupted", "LeaseLost", "Moved", "budget_pause"]
+
+T = TypeVar("T")
+
+_PAUSE_REASONS: dict[Limit, str] = {"steps": "step_budget", "replans": "replan_budget"}
+
+
+class LeaseLost(CheckreinError):
+    """Another worker advances the run now; ours must stop at once."""
+
+
+class Moved(CheckreinError):
+    """Somebody else appended first; the state was read again and what to do must be decided anew."""
+
+
+class Interrupted(CheckreinError):
+    """The run was cancelled or its lease lost while something was waited for."""
+
+
+class HeldRun:
+    """One run that this worker may advance.
+
+    Attributes:
+        journal: its log.
+        task: the task it executes.
+        folder: the folder it works in.
+        clock: the time.
+        signal: set when the run is cancelled, its lease is lost, or the worker must let go.
+    """
+
+    def __init__(
+        self, journal: Journal, *, task: Task, keeper: LeaseKeeper, folder: Path, actor: str, clock: Clock
+    ) -> None:
+        self.journal = journal
+        self.task = task
+        self.folder = folder
+        self.clock = clock
+        self.signal = CancelSignal()
+        self._keeper = keeper
+        self._actor = actor
+        self._active_since: float | None = None
+        self._active_before = journal.state.budget.used.wall_seconds
+
+    @property
+    def state(self) -> RunState:
+        """The lifecycle's state."""
+        return self.journal.state
+
+    @property
+    def plan(self) -> PlanView:
+        """The plan's progress."""
+        return self.journal.plan
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self.journal.run_id
+
+    def elapsed(self) -> float:
+        """Return the run's active seconds in total; while it is blocked no time passes."""
+        if self.state.phase is Phase.BLOCKED:
+            self._active_before = self.state.budget.used.wall_seconds
+            self._active_since = None
+            return self._active_before
+        if self._active_since is None:
+            self._active_before = self.state.budget.used.wall_seconds
+            self._active_since = self.clock.monotonic()
+        return self._active_before + self.clock.monotonic() - self._active_since
+
+    def budget(self) -> BudgetState:
+        """Return the budget at this moment."""
+        return self.state.budget.with_elapsed(self.elapsed())
+
+    async def append(self, *data: EventData) -> None:
+        """Append facts that were decided on the present state.
+
+        Raises:
+            Moved: the log moved on; decide again.
+            LeaseLost: the lease is not ours any more.
+            Rejected: the lifecycle refuses them although nothing moved.
+        """
+        self._check_lease()
+        try:
+            await self.journal.append(data, actor=self._actor, epoch=self._keeper.epoch, elapsed=self.elapsed())
+        except Conflict as error:
+            raise self._lost_or_moved(error) from error
+        except Rejected as error:
+            if not await self.journal.refresh():
+                raise
+            raise self._lost_or_moved(error) from error
+
+    async def append_outcome(self, *data: EventData) -> None:
+        """Append what already happened, as often as the version moves.
+
+        Raises:
+            Moved: it is not accepted any more; it stands in the audit.
+            LeaseLost: the lease is not ours any more.
+        """
+        try:
+            await self.journal.append_outcome(data, actor=self._actor, epoch=self._keeper.epoch, elapsed=self.elapsed())
+        except (Conflict, Rejected) as error:
+            if isinstance(error, Rejected):
+                await self.journal.refresh()
+            raise self._lost_or_moved(error) from error
+
+    def _check_lease(self) -> None:
+        if self._keeper.lost.is_cancelled:
+            raise LeaseLost(self._keeper.lost.reason)
+
+    def _lost_or_moved(self, error: Conflict | Rejected) -> CheckreinError:
+        if error.code == "lease_lost":
+            self._keeper.lost.cancel(str(error))
+            return LeaseLost(str(error))
+        return Moved(str(error))
+
+    async def watch(self) -> None:
+        """Set `signal` when somebody cancels the run or the lease is lost; ends when the run does, or when it is cancelled."""
+        lost = self.clock.spawn(self._watch_lease(), name=f"watch-lease-{self.run_id}")
+        try:
+            offset = self.state.version
+            async for body in self.journal.store.follow(self.run_id, offset):
+                if b'"cancel_requested"' in body:
+                    data = decode_event(body, run_id=self.run_id, offset=offset).data
+                    if isinstance(data, CancelRequested):
+                        self.signal.cancel(data.reason)
+                offset += 1
+        finally:
+            lost.cancel()
+
+    async def _watch_lease(self) -> None:
+        self.signal.cancel(await self._keeper.lost.wait())
+
+    async def uninterrupted(self, work: Coroutine[object, object, T], *, name: str, seconds: float | None = None) -> T:
+        """Return what `work` returns, unless the run is cancelled, its lease lost, or the time is over before.
+
+        Raises:
+            Interrupted: the signal came first; the work was cancelled and is not waited for.
+            TimeoutError: the time was over first; likewise.
+        """
+        task = self.clock.spawn(work, name=name)
+        stop = self.clock.spawn(self.signal.wait(), name=f"{name}-stop")
+        alarm = self.clock.spawn(self.clock.sleep(seconds), name=f"{name}-alarm") if seconds is not None else None
+        others: list[asyncio.Task[object]] = [item for item in (stop, alarm) if item is not None]
+        try:
+            await asyncio.wait([task, *others], return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            if stop.done():
+                raise Interrupted(self.signal.reason)
+            raise TimeoutError
+        finally:
+            for item in (task, *others):
+                item.cancel()
+
+
+def budget_pause(budget: BudgetState, limit: Limit, state: str) -> tuple[EventData, ...]:
+    """Return the facts by which a run gives control back because a limit is reached."""
+    used, allowed = budget.taken(limit), budget.limits.limit(limit) or 0
+    flag = limit.replace("_", "-")
+    cause = Cause(
+        id=f"budget:{limit}",
+        kind="budget",
+        detail=limit,
+        message=f"{limit.replace('_', ' ')}: {used:g} of {allowed:g} used; go on with `checkrein extend RUN --{flag} N`, or end the run",
+    )
+    reason = _PAUSE_REASONS.get(limit, f"budget_exceeded:{limit}")
+    return (
+        BudgetWarn(limit=limit, used=used, allowed=allowed),
+        SessionPause(reason=reason, state=state),
+        Blocked(cause=cause),
+    )

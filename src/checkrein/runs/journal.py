@@ -1,0 +1,252 @@
+"""One run's log as one process holds it: read, fold, and append by compare-and-set.
+
+The invariant: `state` and `plan` are folds of what the store accepted, never of what was merely sent. Every batch passes the lifecycle's guards before it is
+sent; a refusal goes to the audit and is raised. The batch that ends a run gets its `session.complete` here, so that no writer can forget it.
+"""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from checkrein.codec.wire import decode_events, fingerprint, row_of
+from checkrein.errors import Conflict, DuplicateEvent, Rejected
+from checkrein.kernel.events import Event, EventData, SessionComplete
+from checkrein.kernel.run import fold_run, transition, transition_batch
+from checkrein.kernel.state import RunState, is_claimable
+from checkrein.ports.clock import Clock, IdSource
+from checkrein.ports.store import NewLease, Refusal, RunHead, RunStore
+from checkrein.projections.plan import PlanView, fold_plan
+
+__all__ = ["Journal", "head_of"]
+
+
+def head_of(state: RunState, at: float) -> RunHead:
+    """Return what a store keeps beside the log for that state."""
+    return RunHead(
+        phase=str(state.phase),
+        is_terminal=state.phase.is_terminal,
+        is_claimable=is_claimable(state),
+        task=state.task.name,
+        task_version=state.task.version,
+        goal=state.task.goal,
+        updated_at=at,
+    )
+
+
+class Journal:
+    """The log of one run.
+
+    Attributes:
+        store: where it is kept.
+        state: the lifecycle at the last version that was read or appended.
+        plan: the plan's progress at the same version.
+    """
+
+    def __init__(self, store: RunStore, state: RunState, plan: PlanView, sources: tuple[Clock, IdSource]) -> None:
+        self.store = store
+        self.state = state
+        self.plan = plan
+        self._clock, self._ids = sources
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self.state.run_id
+
+    @classmethod
+    async def open(cls, store: RunStore, run_id: str, *, clock: Clock, ids: IdSource) -> "Journal":
+        """Read and fold a run's log.
+
+        Raises:
+            RunNotFound: the store has no such run.
+            DamagedLog: its log is not what it must be.
+            StoreError: the store cannot be read.
+        """
+        events = decode_events(await store.read(run_id), run_id=run_id)
+        return cls(store, fold_run(events), fold_plan(events), (clock, ids))
+
+    async def refresh(self) -> bool:
+        """Read what others appended; True when there was anything.
+
+        Raises:
+            DamagedLog: the new part of the log is not what it must be.
+            StoreError: the store cannot be read.
+        """
+        version = self.state.version
+        bodies = await self.store.read(self.run_id, version)
+        if not bodies:
+            return False
+        events = decode_events(bodies, run_id=self.run_id, offset=version)
+        self.state = fold_run(events, self.state)
+        self.plan = fold_plan(events, self.plan)
+        return True
+
+    def events_of(
+        self, data: Sequence[EventData], *, actor: str, epoch: int | None, elapsed: float = 0.0, first_id: str = ""
+    ) -> tuple[Event, ...]:
+        """Return `data` as events that follow the present version; the end of a session is added where the batch ends the run.
+
+        All ids are new, but for that of the first event when `first_id` gives it.
+
+        Raises:
+            Rejected: the lifecycle refuses one of them.
+        """
+        at = float(self._clock.now())
+        events = tuple(
+            Event(
+                run_id=self.run_id,
+                event_id=first_id if first_id and index == 0 else self._ids.new_id(),
+                expected_version=self.state.version + index,
+                at=at,
+                actor=actor,
+                data=item,
+                epoch=epoch,
+                elapsed=float(elapsed),
+            )
+            for index, item in enumerate(data)
+        )
+        return self._completed(events)
+
+    def _completed(self, events: tuple[Event, ...]) -> tuple[Event, ...]:
+        after = transition_batch(self.state, events)
+        if after.outcome is None or not events:
+            return events
+        last = events[-1]
+        plan = fold_plan(events, self.plan)
+        end = replace(
+            last,
+            event_id=self._ids.new_id(),
+            data=SessionComplete(reason=after.outcome.code, unread=tuple(note.id for note in plan.queued)),
+        )
+        return (*events[:-1], end, replace(last, expected_version=last.expected_version + 1))
+
+    async def append(
+        self, data: Sequence[EventData], *, actor: str, epoch: int | None, elapsed: float = 0.0, first_id: str = ""
+    ) -> None:
+        """Append a batch at the present version.
+
+        Raises:
+            Rejected: the lifecycle refuses one of the events; the refusal is in the audit.
+            Conflict: the log moved on (`stale_version`; the journal has re-read it, decide again) or the lease is lost (`lease_lost`).
+            StoreError: the store could not append.
+        """
+        try:
+            events = self.events_of(data, actor=actor, epoch=epoch, elapsed=elapsed, first_id=first_id)
+        except Rejected as error:
+            await self._audit(error, actor, first_id)
+            raise
+        await self.send(events)
+
+    async def send(self, events: Sequence[Event], lease: NewLease | None = None) -> None:
+        """Send events made by `events_of`, and take them into the state once the store accepted them.
+
+        Raises:
+            Conflict: as `append`.
+            LeaseHeld: with `lease`, another worker holds the run.
+            DuplicateEvent: an id is there with other content.
+            StoreError: the store could not append.
+        """
+        after = transition_batch(self.state, events)
+        head = head_of(after, events[-1].at)
+        rows = [row_of(event) for event in events]
+        version = self.state.version
+        try:
+            if lease is None:
+                done = await self.store.append(
+                    self.run_id, version=version, epoch=events[0].epoch, rows=rows, head=head
+                )
+            else:
+                done = await self.store.claim(self.run_id, version=version, lease=lease, rows=rows, head=head)
+        except Conflict as error:
+            await self._lost_race(error, events)
+            raise
+        if done.is_known:
+            await self.refresh()
+            return
+        self.state = after
+        self.plan = fold_plan(events, self.plan)
+
+    async def _lost_race(self, error: Conflict, events: Sequence[Event]) -> None:
+        await self.refresh()
+        if error.code == "lease_lost":
+            await self._audit(_as_rejection(error, self.state, events[-1].data.type), events[-1].actor)
+
+    async def append_outcome(
+        self, data: Sequence[EventData], *, actor: str, epoch: int | None, elapsed: float = 0.0
+    ) -> None:
+        """Append what already happened, again and again while the version moves, under the same ids.
+
+        Raises:
+            Rejected: the outcome is not accepted any more (the run ended, the call is settled, the lease is lost); it is in the audit.
+            Conflict: `lease_lost`.
+            StoreError: the store could not append.
+        """
+        try:
+            events = self.events_of(data, actor=actor, epoch=epoch, elapsed=elapsed)
+            while True:
+                try:
+                    await self.send(events)
+                except Conflict as error:
+                    if error.code == "lease_lost":
+                        raise
+                    events = self._moved(events)
+                else:
+                    return
+        except Rejected as error:
+            await self._audit(error, actor)
+            raise
+
+    def _moved(self, events: Sequence[Event]) -> tuple[Event, ...]:
+        """Return the same facts for the version the log has now; a session's end is dropped or added as the new state demands."""
+        facts = [event for event in events if not isinstance(event.data, SessionComplete)]
+        version = self.state.version
+        return self._completed(
+            tuple(replace(event, expected_version=version + index) for index, event in enumerate(facts))
+        )
+
+    async def accepted_before(self, event: Event) -> bool:
+        """Tell whether the store has this event; the same id with other content is an error.
+
+        Raises:
+            DuplicateEvent: the id is there with other content.
+        """
+        found = await self.store.find_event(self.run_id, event.event_id)
+        if found is None:
+            return False
+        offset, known = found
+        if known != fingerprint(event):
+            raise DuplicateEvent(self.run_id, event.event_id, offset)
+        return True
+
+    async def submit(self, event: Event) -> None:
+        """Append one event that somebody else made, deciding by its id first.
+
+        Raises:
+            DuplicateEvent: the id is there with other content.
+            Rejected: the lifecycle refuses it; the refusal is in the audit.
+            Conflict: it lost a race.
+        """
+        if event.run_id == self.run_id and await self.accepted_before(event):
+            return
+        try:
+            transition(self.state, event)
+        except Rejected as error:
+            await self._audit(error, event.actor, event.event_id)
+            raise
+        await self.send((event,))
+
+    async def _audit(self, error: Rejected, actor: str, event_id: str = "") -> None:
+        refusal = Refusal(
+            event_id=event_id, type=error.event, code=error.code, detail=error.detail, actor=actor, at=self._clock.now()
+        )
+        await self.store.record_refusal(self.run_id, refusal)
+
+
+def _as_rejection(error: Conflict, state: RunState, event: str) -> Rejected:
+    coordinates: dict[str, str | int] = {
+        "run_id": state.run_id,
+        "phase": str(state.phase),
+        "version": state.version,
+        "event": event,
+    }
+    return Rejected(error.code, f"epoch {error.expected[1]} was fenced off by epoch {error.actual[1]}", coordinates)

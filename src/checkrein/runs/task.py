@@ -1,0 +1,231 @@
+"""A task: a goal, who plans it, with which tools, within which budget, and what proves that it was reached.
+
+A task is valid or it is not a `Task`: everything that can be known before a run is stored is checked on creation, and the error names key and fix. A task
+without any check is refused, because then nothing could prove success. `taskfile.py` makes tasks from TOML.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal, Protocol, TypeAlias
+
+import msgspec
+
+from checkrein.errors import TaskError
+from checkrein.harness.planners import Planner
+from checkrein.kernel.budget import Budget
+from checkrein.kernel.events import CheckSpec, TaskRecord, ToolSpec
+from checkrein.ports.tool import Tool
+from checkrein.ports.verifier import Verifier
+from checkrein.values import JsonObject
+
+__all__ = ["Check", "Decision", "OnFailure", "Policy", "Resolver", "Task", "allow_listed", "tool_spec"]
+
+Decision: TypeAlias = Literal["allow", "deny", "ask"]
+Policy: TypeAlias = Callable[[str, JsonObject], Decision]
+"""Says of a tool's name and its validated arguments whether the call is permitted; must be quick and pure, and is asked once per call."""
+OnFailure: TypeAlias = Literal["replan", "skip", "abort"]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
+
+
+def allow_listed(_tool: str, _arguments: JsonObject) -> Decision:
+    """Allow every tool that the task lists; the default policy."""
+    return "allow"
+
+
+class Check(msgspec.Struct, frozen=True):
+    """A required check: a verifier under an id.
+
+    Attributes:
+        verifier: what measures.
+        id: unique in the task; by default made of the verifier's kind and subject.
+    """
+
+    verifier: Verifier
+    id: str = ""
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be done, and what proves that it was.
+
+    Attributes:
+        name: 1 to 64 of letters, digits, `_`, `.`, `-`; workers find their runs by it.
+        version: a whole number from 1; raise it when the meaning of the task changes.
+        goal: what is to be reached, in words.
+        planner: decides the steps.
+        tools: the tools that steps may use; names are unique.
+        budget: limits of one run.
+        checks: what must be proved, at least one; a bare verifier is a check under a default id.
+        inputs: read-only files by name.
+        workspace: folder in which each run gets its own; made when missing.
+        policy: what is permitted.
+        on_failure: what follows a failed step.
+        verify_seconds: how long one measurement may take.
+        code_hash: hash of the code the task brings; `""` when it brings none that is watched.
+        source: where it comes from, for messages.
+
+    Raises:
+        TaskError: on creation, naming the key and what to do.
+    """
+
+    name: str
+    goal: str
+    planner: Planner
+    checks: Sequence[Check | Verifier]
+    version: int = 1
+    tools: Sequence[Tool] = ()
+    budget: Budget = Budget()
+    inputs: Mapping[str, Path] = {}
+    workspace: Path = Path("out")
+    policy: Policy = allow_listed
+    on_failure: OnFailure = "replan"
+    verify_seconds: float = 60.0
+    code_hash: str = ""
+    source: str = "task"
+
+    def __post_init__(self) -> None:
+        """Check everything that can be known now."""
+        if not _NAME.match(self.name):
+            raise TaskError(
+                self.source, "name", f"{self.name!r:.80} is no name", "use 1 to 64 letters, digits, `_`, `.` or `-`"
+            )
+        if isinstance(self.version, bool) or self.version < 1:
+            raise TaskError(self.source, "version", f"{self.version!r} is no version", "use a whole number from 1")
+        if not self.goal.strip():
+            raise TaskError(self.source, "goal", "it is empty", "say in a sentence what is to be reached")
+        if not callable(self.planner):
+            raise TaskError(
+                self.source, "planner", "it cannot be called", "give a function (goal, history, last_error)"
+            )
+        if not self.checks:
+            raise TaskError(
+                self.source,
+                "check",
+                "the task has none",
+                "add at least one [[check]]: without evidence there is no success",
+            )
+        _refuse_twice(self.source, "tools", [tool.name for tool in self.tools])
+        _refuse_twice(self.source, "check", [check.id for check in self.required_checks()])
+        for name, path in self.inputs.items():
+            if not path.is_file():
+                raise TaskError(
+                    self.source, f"inputs.{name}", f"{path} is no file", "correct the path, relative to the task file"
+                )
+
+    @classmethod
+    def load(cls, path: "str | Path", *, resolve: "Resolver") -> "Task":
+        """Return the task of a TOML file; see `checkrein.runs.taskfile`.
+
+        Args:
+            path: the file, or a folder that holds `task.toml`.
+            resolve: gives objects for the names in the file.
+
+        Raises:
+            TaskError: the file cannot be read, or something in it is wrong.
+        """
+        from checkrein.runs.taskfile import load_task
+
+        return load_task(Path(path), resolve)
+
+    def required_checks(self) -> tuple[Check, ...]:
+        """Return the checks, each with its id; default ids are made unique by a number."""
+        named: list[Check] = []
+        taken: set[str] = set()
+        for given in self.checks:
+            check = given if isinstance(given, Check) else Check(given)
+            if check.id:
+                named.append(check)
+                continue
+            base = ":".join(part for part in (check.verifier.kind, check.verifier.subject) if part)
+            name, number = base, 2
+            while name in taken:
+                name, number = f"{base}#{number}", number + 1
+            taken.add(name)
+            named.append(Check(check.verifier, name))
+        return tuple(named)
+
+    def tool(self, name: str) -> Tool | None:
+        """Return the tool of that name, if the task lists it."""
+        return next((tool for tool in self.tools if tool.name == name), None)
+
+    def record(self) -> TaskRecord:
+        """Return the facts that a run keeps; reads the inputs to take their digests."""
+        return TaskRecord(
+            name=self.name,
+            version=self.version,
+            goal=self.goal,
+            code_hash=self.code_hash,
+            checks=tuple(
+                CheckSpec(id=check.id, kind=check.verifier.kind, subject=check.verifier.subject, title=check.verifier.title)
+                for check in self.required_checks()
+            ),
+            tools=tuple(tool_spec(tool) for tool in self.tools),
+            data=JsonObject({
+                "inputs": {name: {"path": str(path), "sha256": _digest(path)} for name, path in sorted(self.inputs.items())},
+                "source": self.source,
+                "workspace": str(self.workspace),
+            }),
+        )  # fmt: skip
+
+
+class Resolver(Protocol):
+    """Gives objects for the names in a task file; implemented where code is composed, because nothing is ever imported by `runs` itself."""
+
+    @property
+    def code_hash(self) -> str:
+        """Return the hash of the task's code, `""` when it brings none."""
+        ...
+
+    def planner(self, name: str) -> Planner:
+        """Return the planner of that name.
+
+        Raises:
+            LookupError: there is none; the message is shown with file and key.
+        """
+        ...
+
+    def tool(self, name: str) -> Tool:
+        """Return the tool of that name.
+
+        Raises:
+            LookupError: there is none; the message is shown with file and key.
+        """
+        ...
+
+    def check(self, kind: str, options: Mapping[str, object]) -> Verifier:
+        """Return a verifier of that kind.
+
+        Raises:
+            LookupError: there is none; the message is shown with file and key.
+            TaskError: an option is wrong.
+        """
+        ...
+
+    def policy(self, name: str) -> Policy:
+        """Return the policy of that name.
+
+        Raises:
+            LookupError: there is none; the message is shown with file and key.
+        """
+        ...
+
+
+def tool_spec(tool: Tool) -> ToolSpec:
+    """Return what a tool declares, as it is stored."""
+    traits = tool.traits
+    return ToolSpec(
+        name=tool.name, idempotent=traits.idempotent, cancellable=traits.cancellable, has_probe=traits.has_probe
+    )
+
+
+def _refuse_twice(source: str, key: str, names: list[str]) -> None:
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise TaskError(source, key, f"{twice!r} stands there twice", "give each its own name")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

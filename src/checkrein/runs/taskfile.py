@@ -1,0 +1,196 @@
+"""Tasks from TOML files: parsing, and errors that name file, key and fix.
+
+Names in the file (`planner`, `tools`, kinds of checks, `policy`) are given to a `Resolver`; nothing is imported here. Unknown keys are refused, with the
+nearest known one, because a misspelt limit or check would otherwise be silently missing.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TypeVar, cast
+
+from checkrein.errors import DataError, InvalidJson, TaskError
+from checkrein.kernel.budget import LIMITS, Budget
+from checkrein.runs.task import Check, OnFailure, Resolver, Task, allow_listed
+from checkrein.values import JsonObject
+
+__all__ = ["load_task", "read_task_file", "task_file_of"]
+
+T = TypeVar("T")
+_SECTIONS = ("task", "inputs", "budget", "check")
+_TASK_KEYS = ("name", "version", "goal", "planner", "tools", "workspace", "policy", "on_failure", "verify_seconds")
+
+
+def task_file_of(path: Path) -> Path:
+    """Return the task file that a path means: itself, or `task.toml` in the folder.
+
+    Raises:
+        TaskError: there is no such file.
+    """
+    file = path / "task.toml" if path.is_dir() else path
+    if not file.is_file():
+        raise TaskError(str(path), "", "there is no task file", "name a task.toml, or a folder that holds one")
+    return file
+
+
+def read_task_file(file: Path) -> Mapping[str, object]:
+    """Return the parsed TOML of a task file, with its sections checked for unknown names.
+
+    Raises:
+        TaskError: it cannot be read, is no TOML (with line and column), or has an unknown section or key.
+    """
+    try:
+        data: Mapping[str, object] = tomllib.loads(file.read_bytes().decode())
+    except OSError as error:
+        raise TaskError(
+            str(file), "", f"cannot be read: {error.strerror}", "check the path and its permissions"
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise TaskError(str(file), "", f"is no TOML: {error}", "correct that place") from error
+    _known(file, "", data, _SECTIONS)
+    _known(file, "task", _table(file, "task", data.get("task")), _TASK_KEYS)
+    return data
+
+
+def load_task(path: Path, resolve: Resolver) -> Task:
+    """Return the task of a file or folder.
+
+    Raises:
+        TaskError: naming file, key and fix.
+    """
+    file = task_file_of(path)
+    data = read_task_file(file)
+    table = _table(file, "task", data.get("task"))
+    base = file.resolve().parent
+    planner = _string(file, "task.planner", table.get("planner"))
+    policy = (
+        allow_listed
+        if "policy" not in table
+        else _resolved(file, "task.policy", resolve.policy, _string(file, "task.policy", table["policy"]))
+    )
+    return Task(
+        name=_string(file, "task.name", table.get("name")),
+        version=_integer(file, "task.version", table.get("version", 1)),
+        goal=_string(file, "task.goal", table.get("goal")),
+        planner=_resolved(file, "task.planner", resolve.planner, planner),
+        tools=tuple(
+            _resolved(file, "task.tools", resolve.tool, name)
+            for name in _strings(file, "task.tools", table.get("tools", []))
+        ),
+        budget=_budget(file, _table(file, "budget", data.get("budget", {}))),
+        checks=_checks(file, data.get("check", []), resolve),
+        inputs=_inputs(file, _table(file, "inputs", data.get("inputs", {}))),
+        workspace=base / _string(file, "task.workspace", table.get("workspace", "out")),
+        on_failure=_on_failure(file, table.get("on_failure", "replan")),
+        verify_seconds=_seconds(file, "task.verify_seconds", table.get("verify_seconds", 60)),
+        code_hash=resolve.code_hash,
+        source=str(file),
+        policy=policy,
+    )
+
+
+def _known(file: Path, where: str, table: Mapping[str, object], names: Iterable[str]) -> None:
+    for key in table:
+        if key not in names:
+            near = difflib.get_close_matches(key, list(names), n=1)
+            fix = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}"
+            raise TaskError(str(file), f"{where}.{key}" if where else key, "is unknown", fix)
+
+
+def _table(file: Path, key: str, value: object) -> Mapping[str, object]:
+    if isinstance(value, Mapping):
+        return cast("Mapping[str, object]", value)
+    raise TaskError(str(file), f"[{key}]", "is missing" if value is None else "is no table", f"add a [{key}] section")
+
+
+def _string(file: Path, key: str, value: object) -> str:
+    if isinstance(value, str) and value.strip():
+        return value
+    raise TaskError(
+        str(file), key, "is missing" if value is None else f"{value!r:.80} is no text", 'write key = "text"'
+    )
+
+
+def _strings(file: Path, key: str, value: object) -> tuple[str, ...]:
+    if isinstance(value, list):
+        return tuple(_string(file, f"{key}[{index}]", item) for index, item in enumerate(cast("list[object]", value)))
+    raise TaskError(str(file), key, "is no list", 'write ["one", "two"]')
+
+
+def _integer(file: Path, key: str, value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise TaskError(str(file), key, f"{value!r:.80} is no whole number", "write a number without quotes")
+
+
+def _seconds(file: Path, key: str, value: object) -> float:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0:
+        return float(value)
+    raise TaskError(str(file), key, f"{value!r:.80} is no time", "write seconds, more than 0")
+
+
+def _on_failure(file: Path, value: object) -> OnFailure:
+    if value in {"replan", "skip", "abort"}:
+        return cast("OnFailure", value)
+    raise TaskError(str(file), "task.on_failure", f"{value!r:.80} is unknown", "use replan, skip or abort")
+
+
+def _budget(file: Path, table: Mapping[str, object]) -> Budget:
+    _known(file, "budget", table, LIMITS)
+    limits: dict[str, float] = {}
+    for key, value in table.items():
+        whole = key not in {"wall_seconds", "cost"}
+        if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
+            raise TaskError(
+                str(file),
+                f"budget.{key}",
+                f"{value!r:.80} is no {'whole ' if whole else ''}number",
+                "write a number, 0 or more",
+            )
+        limits[key] = cast("float", value)
+    try:
+        return Budget(**limits)  # pyright: ignore[reportArgumentType]  # whole numbers were checked above
+    except DataError as error:
+        raise TaskError(str(file), "budget", str(error), "correct that limit") from error
+
+
+def _inputs(file: Path, table: Mapping[str, object]) -> Mapping[str, Path]:
+    base = file.resolve().parent
+    return {name: base / _string(file, f"inputs.{name}", value) for name, value in table.items()}
+
+
+def _checks(file: Path, value: object, resolve: Resolver) -> tuple[Check, ...]:
+    if not isinstance(value, list):
+        raise TaskError(str(file), "check", "is no list of tables", "write [[check]] with two brackets")
+    made: list[Check] = []
+    for index, item in enumerate(cast("list[object]", value)):
+        key = f"check[{index}]"
+        table = dict(_table(file, key, item))
+        kind = _string(file, f"{key}.kind", table.pop("kind", None))
+        name = table.pop("id", "")
+        if not isinstance(name, str):
+            raise TaskError(str(file), f"{key}.id", f"{name!r:.80} is no text", 'write id = "text"')
+        try:
+            verifier = resolve.check(kind, JsonObject(table).decoded())
+        except InvalidJson as error:
+            raise TaskError(str(file), key, str(error), "write dates as text") from error
+        except LookupError as error:
+            raise TaskError(
+                str(file), f"{key}.kind", _reason(error), "see the list of kinds in docs/checks.md"
+            ) from error
+        except TaskError as error:
+            raise TaskError(str(file), f"{key}.{error.key}" if error.key else key, error.problem, error.fix) from error
+        made.append(Check(verifier, name))
+    return tuple(made)
+
+
+def _resolved(file: Path, key: str, resolve: Callable[[str], T], name: str) -> T:
+    try:
+        return resolve(name)
+    except LookupError as error:
+        raise TaskError(str(file), key, _reason(error), "correct the name") from error
+
+
+def _reason(error: LookupError) -> str:
+    return str(error.args[0]) if error.args else "not found"

@@ -1,0 +1,319 @@
+"""The worker: claims runs of its tasks, advances several at a time, and hands them back when it is told to stop.
+
+A worker holds nothing that is not in the store: it may be killed at any instruction, and another one goes on. Its users' side (`submit`, `steer`, `cancel`, …) appends
+facts and never executes, so it works without `async with`, from any process.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Literal, Self
+
+import msgspec
+
+from checkrein.clock import SystemClock, SystemIds
+from checkrein.codec.wire import decode_events
+from checkrein.errors import CheckreinError, Conflict, LeaseHeld, TaskError
+from checkrein.kernel.budget import Amounts
+from checkrein.kernel.run import fold_run
+from checkrein.kernel.state import Phase, RunState, is_claimable
+from checkrein.ports.clock import Clock, IdSource
+from checkrein.ports.store import RunQuery, RunStore
+from checkrein.runs.calls import CallRunner, Progress
+from checkrein.runs.commands import Commands, Reconciled
+from checkrein.runs.driver import drive
+from checkrein.runs.held import HeldRun, LeaseLost
+from checkrein.runs.journal import Journal
+from checkrein.runs.lease import DEFAULT_LEASE_SECONDS, LeaseKeeper, claim, our_identity
+from checkrein.runs.task import Task
+from checkrein.runs.workspace import prepare_folder
+from checkrein.tools.outcomes import RetryPolicy
+from checkrein.values import NULL, JsonData
+
+__all__ = ["Worker", "WorkerFailure", "WorkerOptions"]
+
+MAX_FAILURES = 100
+
+
+class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a worker works.
+
+    Attributes:
+        name: stands in the log as `worker:<name>`.
+        concurrency: runs advanced at the same time.
+        claims: `all` takes every claimable run of its tasks; `named` only those given to `advance`.
+        lease_seconds: how long a run stays ours without a renewal.
+        poll_seconds: how often the store is asked for claimable runs.
+        drain_seconds: how long running tool bodies may take to end when the worker stops.
+        retry: how often a failed call of an idempotent tool is made again.
+        on_progress: told the progress that tools report: run id, call id, text.
+    """
+
+    name: str = "worker"
+    concurrency: int = 8
+    claims: Literal["all", "named"] = "all"
+    lease_seconds: float = DEFAULT_LEASE_SECONDS
+    poll_seconds: float = 0.5
+    drain_seconds: float = 10.0
+    retry: RetryPolicy = RetryPolicy()
+    on_progress: Progress | None = None
+
+
+class WorkerFailure(msgspec.Struct, frozen=True):
+    """Why the worker let go of a run that did not rest."""
+
+    run_id: str
+    error: str
+    at: float
+
+
+class Worker:
+    """Advances runs of some tasks in one store.
+
+    Args:
+        store: where the runs are.
+        tasks: the tasks whose runs it may advance; names are unique.
+        clock: the time; the system's by default.
+        ids: makes ids; random by default.
+        options: how it works.
+
+    Raises:
+        TaskError: two tasks have the same name.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: RunStore,
+        tasks: Sequence[Task] = (),
+        clock: Clock | None = None,
+        ids: IdSource | None = None,
+        options: WorkerOptions | None = None,
+    ) -> None:
+        self._store = store
+        self._tasks: dict[str, Task] = {}
+        for task in tasks:
+            if task.name in self._tasks:
+                raise TaskError(task.source, "name", f"two tasks are called {task.name!r}", "rename one")
+            self._tasks[task.name] = task
+        self._clock = clock or SystemClock()
+        self._ids = ids or SystemIds()
+        self._options = options or WorkerOptions()
+        self._owner = our_identity(self._options.name)
+        self._stopping = False
+        self._held: dict[str, HeldRun] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._claiming: asyncio.Task[None] | None = None
+        self._failures: list[WorkerFailure] = []
+
+    @property
+    def failures(self) -> tuple[WorkerFailure, ...]:
+        """The last 100 reasons why a run was let go of before it rested."""
+        return tuple(self._failures)
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """The ids of the runs it advances now."""
+        return tuple(self._running)
+
+    def _commands(self) -> Commands:
+        return Commands(self._store, clock=self._clock, ids=self._ids, actor=f"user:{self._options.name}")
+
+    async def submit(self, task: Task, *, request_id: str = "") -> str:
+        """Store a run and return its id; see `Commands.submit`."""
+        return await self._commands().submit(task, request_id=request_id)
+
+    async def steer(self, run_id: str, text: str, *, request_id: str = "") -> RunState:
+        """Queue a message for the next planning; see `Commands.steer`."""
+        return await self._commands().steer(run_id, text, request_id=request_id)
+
+    async def follow_up(self, run_id: str, text: str, *, request_id: str = "") -> RunState:
+        """Queue a message for when the goal would count as met; see `Commands.follow_up`."""
+        return await self._commands().follow_up(run_id, text, request_id=request_id)
+
+    async def cancel(self, run_id: str, reason: str = "cancelled by request", *, request_id: str = "") -> RunState:
+        """Cancel a run; see `Commands.cancel`."""
+        return await self._commands().cancel(run_id, reason, request_id=request_id)
+
+    async def unblock(
+        self, run_id: str, cause_id: str, *, answer: JsonData = NULL, reconciled: Reconciled | None = None
+    ) -> RunState:
+        """Answer a cause; see `Commands.unblock`."""
+        return await self._commands().unblock(run_id, cause_id, answer=answer, reconciled=reconciled)
+
+    async def extend(self, run_id: str, extra: Amounts, *, request_id: str = "") -> RunState:
+        """Raise limits; see `Commands.extend`."""
+        return await self._commands().extend(run_id, extra, request_id=request_id)
+
+    async def state(self, run_id: str) -> RunState:
+        """Return a run's state as the store has it.
+
+        Raises:
+            RunNotFound: no such run.
+            StoreError: the store cannot be read.
+        """
+        return fold_run(decode_events(await self._store.read(run_id), run_id=run_id))
+
+    async def wait(self, run_id: str) -> RunState:
+        """Return the run's state once it ended, or waits for a person.
+
+        Raises:
+            RunNotFound: no such run.
+            StoreError: the store cannot be read.
+        """
+        state = await self.state(run_id)
+        offset = state.version
+        if _rests(state):
+            return state
+        async for body in self._store.follow(run_id, offset):
+            state = fold_run(decode_events([body], run_id=run_id, offset=offset), state)
+            offset += 1
+            if _rests(state):
+                break
+        return state
+
+    async def __aenter__(self) -> Self:
+        """Start claiming runs."""
+        self._stopping = False
+        if self._options.claims == "all":
+            self._claiming = self._clock.spawn(self._claim_forever(), name=f"claims-{self._options.name}")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop cleanly; see `stop`."""
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Claim nothing more, let running calls end within the drain time, record what is known, and give every lease back."""
+        self._stopping = True
+        if self._claiming is not None:
+            self._claiming.cancel()
+            self._claiming = None
+        running = list(self._running.values())
+        if not running:
+            return
+        _, late = await self._wait(running)
+        for held in self._held.values():
+            held.signal.cancel("the worker stops")
+        if late:
+            await asyncio.wait(late)
+
+    async def _wait(
+        self, tasks: Sequence[asyncio.Task[None]]
+    ) -> tuple[set[asyncio.Task[None]], set[asyncio.Task[None]]]:
+        alarm = self._clock.spawn(self._clock.sleep(self._options.drain_seconds), name="drain")
+        pending: set[asyncio.Task[None]] = set(tasks)
+        try:
+            while pending and not alarm.done():
+                await asyncio.wait({*pending, alarm}, return_when=asyncio.FIRST_COMPLETED)
+                pending = {task for task in pending if not task.done()}
+        finally:
+            alarm.cancel()
+        return set(tasks) - pending, pending
+
+    async def _claim_forever(self) -> None:
+        while not self._stopping:
+            await self._claim_some()
+            await self._clock.sleep(self._options.poll_seconds)
+
+    async def _claim_some(self) -> None:
+        free = self._options.concurrency - len(self._running)
+        if free <= 0:
+            return
+        try:
+            query = RunQuery(tasks=tuple(self._tasks), claimable=True, limit=free + len(self._running))
+            rows = await self._store.list_runs(query) if self._tasks else ()
+        except CheckreinError as error:
+            self._note_failure("", error)
+            return
+        for row in [row for row in reversed(rows) if row.run_id not in self._running][:free]:
+            task = self._clock.spawn(self._supervise(row.run_id), name=f"run-{row.run_id}")
+            self._running[row.run_id] = task
+
+    async def _supervise(self, run_id: str) -> None:
+        try:
+            await self._advance(run_id)
+        except (LeaseHeld, LeaseLost, Conflict):
+            pass  # another worker was quicker; that is what leases are for
+        except Exception as error:  # noqa: BLE001  one run's failure must not end the others
+            self._note_failure(run_id, error)
+        finally:
+            self._running.pop(run_id, None)
+
+    def _note_failure(self, run_id: str, error: Exception) -> None:
+        self._failures.append(WorkerFailure(run_id, f"{type(error).__name__}: {error}", self._clock.now()))
+        del self._failures[:-MAX_FAILURES]
+
+    async def advance(self, run_id: str) -> RunState:
+        """Claim one run, advance it until it rests, and return its state.
+
+        Raises:
+            LeaseHeld: another worker holds it.
+            LeaseLost: another worker took it over meanwhile.
+            TaskError: its task is none of ours.
+            RunNotFound: no such run.
+            StoreError: the store could not be read or written.
+            OSError: its folder could not be prepared.
+        """
+        current = asyncio.current_task()
+        if current is not None:
+            self._running[run_id] = current
+        try:
+            return await self._advance(run_id)
+        finally:
+            self._running.pop(run_id, None)
+
+    async def _advance(self, run_id: str) -> RunState:
+        journal = await Journal.open(self._store, run_id, clock=self._clock, ids=self._ids)
+        if not is_claimable(journal.state):
+            return journal.state
+        task = self._tasks.get(journal.state.task.name)
+        if task is None:
+            known = ", ".join(self._tasks) or "none"
+            raise TaskError(
+                journal.state.task.name,
+                "",
+                f"run {run_id} is of a task that this worker does not have",
+                f"give it that task; it has {known}",
+            )
+        epoch = await self._claim(journal)
+        keeper = LeaseKeeper(journal, epoch=epoch, seconds=self._options.lease_seconds, clock=self._clock)
+        try:
+            await self._drive(journal, task, keeper)
+        except LeaseLost:
+            keeper.stop()
+            raise
+        except BaseException:
+            keeper.stop()
+            raise
+        await keeper.release()
+        return journal.state
+
+    async def _claim(self, journal: Journal) -> int:
+        while True:
+            try:
+                return await claim(journal, owner=self._owner, seconds=self._options.lease_seconds)
+            except Conflict:
+                if not is_claimable(journal.state):
+                    raise
+
+    async def _drive(self, journal: Journal, task: Task, keeper: LeaseKeeper) -> None:
+        folder = await prepare_folder(task.workspace, journal.state)
+        held = HeldRun(
+            journal, task=task, keeper=keeper, folder=folder, actor=f"worker:{self._options.name}", clock=self._clock
+        )
+        self._held[journal.run_id] = held
+        try:
+            calls = CallRunner(held, retry=self._options.retry, on_progress=self._options.on_progress)
+            await drive(held, calls, must_stop=self._must_stop)
+        finally:
+            self._held.pop(journal.run_id, None)
+
+    def _must_stop(self) -> bool:
+        return self._stopping
+
+
+def _rests(state: RunState) -> bool:
+    return state.phase.is_terminal or (state.phase is Phase.BLOCKED and not is_claimable(state))
