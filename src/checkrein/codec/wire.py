@@ -14,16 +14,18 @@ from checkrein.codec.schema import CURRENT, upcast
 from checkrein.errors import DamagedLog, DataError
 from checkrein.kernel.events import Event
 from checkrein.ports.store import Row
-from checkrein.values import JsonData, JsonObject, JsonValue, canonical_json
+from checkrein.values import JsonData, JsonObject, JsonValue, Shared, canonical_json
 
 __all__ = ["decode_event", "decode_events", "decode_value", "encode_event", "encode_value", "fingerprint", "row_of"]
 
 T = TypeVar("T")
 
 
-def _to_wire(value: object) -> msgspec.Raw:
+def _to_wire(value: object) -> object:
     if isinstance(value, (JsonObject, JsonData)):
         return msgspec.Raw(value.encoded)
+    if isinstance(value, Shared):
+        return list(cast("Shared[object]", value))
     msg = f"{type(value).__name__} has no JSON form"
     raise TypeError(msg)
 
