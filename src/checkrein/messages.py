@@ -119,6 +119,11 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
     cached_tokens: int = 0
     cost: float | None = None
 
+    def __post_init__(self) -> None:
+        """Make a float of a whole sum, so that equal usage has equal bytes."""
+        if self.cost is not None:
+            force_setattr(self, "cost", float(self.cost))
+
     @property
     def total_tokens(self) -> int:
         """Tokens read plus tokens written: what a `tokens` budget counts."""

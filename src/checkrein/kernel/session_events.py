@@ -5,6 +5,8 @@ The run's lifecycle does not depend on them (it counts steps); plans, progress a
 
 from typing import ClassVar, Literal
 
+from msgspec.structs import force_setattr
+
 from checkrein.kernel.budget import Amounts
 from checkrein.kernel.facts import Fact, StepSpec
 from checkrein.values import NULL, JsonData, JsonObject
@@ -118,6 +120,11 @@ class BudgetWarn(Fact, frozen=True, tag="budget.warn"):
     limit: str
     used: float
     allowed: float
+
+    def __post_init__(self) -> None:
+        """Make floats of counters, so that equal facts have equal bytes."""
+        force_setattr(self, "used", float(self.used))
+        force_setattr(self, "allowed", float(self.allowed))
 
 
 class SessionPause(Fact, frozen=True, tag="session.pause"):
