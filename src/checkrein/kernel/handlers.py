@@ -40,12 +40,13 @@ from checkrein.kernel.events import (
 from checkrein.kernel.guards import call_order
 from checkrein.kernel.state import Call, OpenTurn, Outcome, Phase, Reservation, RunState
 
-__all__ = ["HANDLERS"]
+__all__ = ["HANDLERS", "stays"]
 
 _Handler = Callable[[RunState, Event], RunState]
 
 
-def _stays(state: RunState, _event: Event) -> RunState:
+def stays(state: RunState, _event: Event) -> RunState:
+    """Change nothing: what an event says that only advances version and clock."""
     return state
 
 
@@ -230,8 +231,8 @@ def _failed(state: RunState, data: Failed) -> RunState:
 HANDLERS: Final[Mapping[str, _Handler]] = {
     "lease_taken": narrowed(LeaseTaken, _lease_taken),
     "budget_extended": narrowed(BudgetExtended, _budget_extended),
-    "steer_queued": _stays,
-    "follow_up_queued": _stays,
+    "steer_queued": stays,
+    "follow_up_queued": stays,
     "code_accepted": narrowed(CodeAccepted, _code_accepted),
     "budget_reserved": narrowed(BudgetReserved, _budget_reserved),
     "budget_settled": narrowed(BudgetSettled, _budget_settled),
@@ -253,6 +254,6 @@ HANDLERS: Final[Mapping[str, _Handler]] = {
     "unblocked": narrowed(Unblocked, _unblocked),
     "cancel_requested": narrowed(CancelRequested, _cancel_requested),
     "failed": narrowed(Failed, _failed),
-    **{kind: _step_start if kind == "step.start" else _stays for kind in SESSION_EVENT_TYPES},
+    **{kind: _step_start if kind == "step.start" else stays for kind in SESSION_EVENT_TYPES},
 }
 """Every event type of the table with its handler."""

@@ -46,6 +46,9 @@ RUN_MACHINE: Final[Machine[RunState, Event]] = Machine(
     subject_of=_subject_of,
 )
 
+_QUIET: Final = frozenset(kind for kind, handler in handlers.HANDLERS.items() if handler is handlers.stays)
+"""Events that are legal in every active phase and advance version and clock only."""
+
 
 def create(event: Event) -> RunState:
     """Return the state that a `received` event creates.
@@ -148,9 +151,24 @@ def fold_run(events: Iterable[Event], state: RunState | None = None) -> RunState
             msg = "an empty log is no run"
             raise ValueError(msg)
         state = create(first)
+    quiet, elapsed = 0, 0.0
+    is_open = not state.phase.is_terminal
     for event in iterator:
-        state = evolve(state, event)
-    return state
+        if is_open and event.data.type in _QUIET:
+            quiet += 1
+            elapsed = max(elapsed, event.elapsed)
+            continue
+        state = evolve(_advanced(state, quiet, elapsed), event)
+        quiet = 0
+        is_open = not state.phase.is_terminal
+    return _advanced(state, quiet, elapsed)
+
+
+def _advanced(state: RunState, events: int, elapsed: float) -> RunState:
+    """Return the state after so many events that only advance version and clock: what `evolve` makes of each, done once for all."""
+    if not events:
+        return state
+    return replace(state, version=state.version + events, budget=state.budget.with_elapsed(elapsed))
 
 
 def _rejected(code: str, detail: str, state: RunState | None, event: Event) -> Rejected:
