@@ -10,7 +10,9 @@ CALLS = {"eval", "exec", "compile", "__import__"}
 LOADERS = {"importlib"}
 
 # Modules that may use importlib, and why the names they import are not data.
-IMPORTLIB: dict[str, str] = {}
+IMPORTLIB: dict[str, str] = {
+    "checkrein.verify.kinds": "loads a shipped kind of check by a constant table of our own modules",
+}
 
 
 def test_no_module_can_turn_data_into_code() -> None:
