@@ -74,6 +74,13 @@ class Callee:
         """The parameters that receive arguments, in order."""
         return tuple(name for name in self.signature.parameters if name not in self.context_names)
 
+    @cached_property
+    def required_names(self) -> tuple[str, ...]:
+        """The parameters that receive arguments and have no default."""
+        return tuple(
+            name for name in self.argument_names if self.signature.parameters[name].default is inspect.Parameter.empty
+        )
+
     async def call(self, values: Mapping[str, object], context: ToolContext, *, inline: bool = False) -> object:
         """Call the function with those of `values` it takes, and with the context.
 

@@ -108,7 +108,7 @@ class FunctionTool:
         """The name that plans and models use."""
         return self._name
 
-    @cached_property
+    @property
     def description(self) -> str:
         """The docstring up to its first section."""
         return summary(inspect.getdoc(self.function) or "")
@@ -187,7 +187,7 @@ class FunctionTool:
     def _check_helpers(self) -> None:
         known = set(self._body.argument_names)
         for option, helper, more in (("reconcile", self._reconcile, set[str]()), ("poll", self._poll, {_HANDLE})):
-            strange = [name for name in helper.argument_names if name not in known | more] if helper else []
+            strange = [name for name in helper.required_names if name not in known | more] if helper else []
             if strange:
                 msg = f"tool {self._name}: {option} asks for {strange[0]!r}, which the tool does not have; it has {', '.join(sorted(known | more))}"
                 raise TypeError(msg)
