@@ -7,24 +7,18 @@ a crash it is simply called again.
 # pyright: reportUnknownMemberType=false
 # The drawing library declares the types of its keyword options nowhere; all that comes back from it here is typed.
 
-import importlib.util
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from pydantic import BaseModel, ConfigDict, Field
 
 from checkrein import ToolContext, tool
-from checkrein.errors import MissingExtra
 from checkrein.ports.tool import ToolOutput
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-if importlib.util.find_spec("matplotlib") is None:
-    raise MissingExtra("tools.py", "draw_chart", "example")
 
 FOLDER = "charts"
 INCHES = (8.0, 4.5)
@@ -74,10 +68,8 @@ def draw_chart(chart: Chart, context: ToolContext) -> ToolOutput:
     return ToolOutput({"path": path, "bytes": size}, artifacts=(path,))
 
 
-def _drawn(chart: Chart) -> "Figure":
-    # Half a second to load, so only who draws pays for it. Without pyplot there is no window system and no state shared by threads.
-    from matplotlib.figure import Figure
-
+def _drawn(chart: Chart) -> Figure:
+    # Without pyplot: no window system, and no state that threads share.
     figure = Figure(figsize=INCHES, dpi=DOTS_PER_INCH, facecolor="white")
     left = 0.09 if chart.direction == "up" else 0.075 + 0.0085 * max(len(bar.label) for bar in chart.bars)
     axes = figure.add_axes((left, 0.14, 0.96 - left, 0.66))
@@ -95,7 +87,7 @@ def _drawn(chart: Chart) -> "Figure":
     return figure
 
 
-def _draw_columns(axes: "Axes", bars: Sequence[Bar]) -> None:
+def _draw_columns(axes: Axes, bars: Sequence[Bar]) -> None:
     places = range(len(bars))
     axes.bar(places, [bar.value for bar in bars], width=0.62, color=_colours(bars))
     axes.set_xticks(places, [bar.label for bar in bars])
@@ -105,7 +97,7 @@ def _draw_columns(axes: "Axes", bars: Sequence[Bar]) -> None:
         _write(axes, bar.text, (place, bar.value), offset=(0, 5))
 
 
-def _draw_rows(axes: "Axes", bars: Sequence[Bar]) -> None:
+def _draw_rows(axes: Axes, bars: Sequence[Bar]) -> None:
     places = range(len(bars))
     axes.barh(places, [bar.value for bar in bars], height=0.7, color=_colours(bars))
     axes.set_yticks(places, [bar.label for bar in bars])
@@ -116,7 +108,7 @@ def _draw_rows(axes: "Axes", bars: Sequence[Bar]) -> None:
         _write(axes, bar.text, (bar.value, place), offset=(5, 0))
 
 
-def _write(axes: "Axes", text: str, place: tuple[float, float], *, offset: tuple[int, int]) -> None:
+def _write(axes: Axes, text: str, place: tuple[float, float], *, offset: tuple[int, int]) -> None:
     aligned = ("center", "bottom") if offset[0] == 0 else ("left", "center")
     note = axes.annotate(text, place, xytext=offset, textcoords="offset points", ha=aligned[0], va=aligned[1])
     # White behind the text, or the grid would run through its figures.
@@ -132,7 +124,7 @@ def _room(bars: Sequence[Bar]) -> float:
     return max(bar.value for bar in bars) * 1.22 or 1.0
 
 
-def _dress(axes: "Axes") -> None:
+def _dress(axes: Axes) -> None:
     axes.set_axisbelow(True)
     axes.tick_params(length=0, labelsize=10, labelcolor=INK, pad=6)
     axes.xaxis.label.set(size=10, color=QUIET)
@@ -143,10 +135,8 @@ def _dress(axes: "Axes") -> None:
         spine.set_visible(False)
 
 
-def _png(figure: "Figure") -> bytes:
+def _png(figure: Figure) -> bytes:
     """Return the picture; the name and version of the drawing library are left out, so that equal arguments give equal bytes."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
     picture = io.BytesIO()
     FigureCanvasAgg(figure).print_png(picture, metadata={"Software": None})
     return picture.getvalue()
