@@ -166,17 +166,11 @@ def _open(name: str, flags: int, parent: int, path: str) -> int:
     try:
         return os.open(name, flags, dir_fd=parent)
     except OSError as error:
-        # A link gives ELOOP, or ENOTDIR where a folder is asked for; so does a plain file, which is no escape.
-        if error.errno == errno.ELOOP or (error.errno == errno.ENOTDIR and _is_link(name, parent)):
+        # A link gives ELOOP, or ENOTDIR where a folder is asked for; so does a plain file, which is no escape. When it is neither by now,
+        # somebody changes it under our hands, and it was a link a moment ago.
+        if error.errno == errno.ELOOP or (error.errno == errno.ENOTDIR and not _is_regular(name, parent)):
             raise PathEscape(path, f"{name} is a symbolic link") from error
         raise OSError(error.errno, os.strerror(error.errno or 0), path) from error
-
-
-def _is_link(name: str, parent: int) -> bool:
-    try:
-        return stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
-    except OSError:
-        return False
 
 
 def find_files(folder: Path, suffix: str) -> list[str]:

@@ -1,7 +1,7 @@
 """CSV files as typed tables: where they are, what their columns are, and their rows.
 
-The first line names the columns. A column is `integer` or `real` only when every cell that is not empty is written as such a number and comes back as
-written; everything else is `text`, so codes with leading zeros, long ids and dates keep their characters. An empty cell is NULL. The invariant: a
+The first line names the columns. A column is `integer` or `real` only when every cell that is not empty is written as such a number and is the same
+number when it is read; everything else is `text`, so codes with leading zeros, long ids and dates keep their characters. An empty cell is NULL. The invariant: a
 table that cannot be read exactly is an error that names file and line, never a guess.
 """
 
@@ -11,6 +11,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -29,10 +30,11 @@ SUFFIXES = (".csv", ".tsv")
 ColumnType: TypeAlias = Literal["integer", "real", "text"]
 Cell: TypeAlias = int | float | str | None
 
-_INTEGER = re.compile(r"(?:0|-?[1-9][0-9]{0,15})\Z")
+_INTEGER = re.compile(r"(?:0|-?[1-9][0-9]*)\Z")
 _REAL = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?\Z")
-# A double keeps seventeen significant decimal digits at most (IEEE 754); a longer number would come back changed.
-_REAL_DIGITS = 17
+_LONGEST_NUMBER = 40
+# So many decimal digits a double always gives back (IEEE 754, DBL_DIG); with more it depends on the number.
+_SAFE_DIGITS = 15
 _ORDER: tuple[ColumnType, ...] = ("integer", "real", "text")
 _ASCII = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 
@@ -209,13 +211,18 @@ def _unique(header: Iterable[str]) -> list[str]:
 
 
 def _kind(cell: str) -> int:
-    """Return the index in `_ORDER` of the narrowest type that gives the cell back."""
-    if _INTEGER.match(cell) and -MAX_INTEGER <= int(cell) <= MAX_INTEGER:
-        return 0
-    digits = sum(character.isdigit() for character in cell.partition("e")[0].partition("E")[0])
-    if digits <= _REAL_DIGITS and _REAL.match(cell) and math.isfinite(float(cell)):
-        return 1
-    return 2
+    """Return the index in `_ORDER` of the narrowest type that gives the cell's number back."""
+    if len(cell) > _LONGEST_NUMBER:
+        return 2
+    if _INTEGER.match(cell):
+        return 0 if -MAX_INTEGER <= int(cell) <= MAX_INTEGER else 2
+    return 1 if _REAL.match(cell) and _is_exact(cell) else 2
+
+
+def _is_exact(cell: str) -> bool:
+    number = float(cell)
+    is_short = len(cell) <= _SAFE_DIGITS and "e" not in cell.lower()
+    return is_short or (math.isfinite(number) and Decimal(repr(number)) == Decimal(cell))
 
 
 def _cell(cell: str, kind: ColumnType) -> Cell:
