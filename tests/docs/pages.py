@@ -2,7 +2,7 @@
 
 A block runs unless its info string says why not: ```` ```python not run: needs a key of yours ````. Further words:
 `continued` joins a block to the one of the same language before it; a fence `output` right after a `python` block is
-what the block must print.
+what the block must print, and those after joined blocks are joined too.
 """
 
 import re
@@ -50,7 +50,7 @@ def blocks(page: Path) -> Iterator[Block]:
     waiting: Block | None = None
     for found in _fences(page):
         if found.language == "output" and waiting:
-            waiting = replace(waiting, output=found.text)
+            waiting = replace(waiting, output=(waiting.output or "") + found.text)
         elif "continued" in found.options.split() and waiting and waiting.language == found.language:
             waiting = replace(waiting, text=waiting.text + found.text)
         else:

@@ -64,10 +64,11 @@ def test_commands_and_their_outputs_are_told_apart() -> None:
 def test_continued_blocks_are_joined_and_outputs_attached(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
-        "```python\na = 1\n```\ntext\n```python continued\nprint(a)\n```\n```output\n1\n```\n", encoding="utf-8"
+        "```python\nprint(0)\n```\n```output\n0\n```\ntext\n```python continued\nprint(1)\n```\n```output\n1\n```\n",
+        encoding="utf-8",
     )
     (block,) = blocks(page)
-    assert (block.text, block.output) == ("a = 1\nprint(a)\n", "1\n")
+    assert (block.text, block.output) == ("print(0)\nprint(1)\n", "0\n1\n")
 
 
 def test_a_reason_not_to_run_is_read_from_the_info_string(tmp_path: Path) -> None:
