@@ -8,7 +8,7 @@ A store knows no lifecycle. It promises exactly this, and `checkrein.testing.Run
 * of two appends that expect the same version exactly one is accepted; an append under an old epoch never is;
 * event ids are unique in a run: the same id with the same fingerprint returns the recorded outcome, with another fingerprint it is refused;
 * only the store compares times of leases, with its own clock;
-* a terminal run is never written again, except for its refusals.
+* the log of a terminal run is never written again; its audit of refusals still is.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -176,8 +176,9 @@ class StoreReport(msgspec.Struct, frozen=True):
 class RunStore(Protocol):
     """The durable truth of all runs. Every method may be called from any task of one event loop.
 
-    Every method may raise `DamagedStore` (the storage cannot be trusted or read), `StoreBusy` (locked by another process for too long)
-    and `StoreError` (closed, or the disk is full); those are not repeated below.
+    Every method may raise `DataError` (an argument breaks a rule of `checkrein.store.border`; nothing was asked of the storage), `DamagedStore` (the storage
+    cannot be trusted or read), `StoreBusy` (locked by another process for too long) and `StoreError` (closed, or the disk is full); those are not repeated below.
+    Where several refusals fit, the first in the order of a method's `Raises` is raised.
     """
 
     async def create(self, run_id: str, request_id: str, rows: Sequence[Row], head: RunHead) -> str:
@@ -214,7 +215,7 @@ class RunStore(Protocol):
 
         Raises:
             RunNotFound: no such run.
-            DuplicateEvent: an event id of the batch is there with another fingerprint, or a later one of the batch is there at all.
+            DuplicateEvent: the first event's id is there with another fingerprint, or a later one of a new batch is there at all.
             Conflict: `lease_lost` when `epoch` is not the run's epoch; `stale_version` when `version` is not its version or the run is terminal.
         """
         ...
@@ -222,18 +223,21 @@ class RunStore(Protocol):
     async def claim(
         self, run_id: str, *, version: int, lease: NewLease, rows: Sequence[Row], head: RunHead
     ) -> Appended:
-        """Take the lease and append the batch that says so, in one transaction; the run's epoch grows by one.
+        """Take the lease and append the batch that says so, in one transaction; the run's epoch grows by one. A holder may claim its own lease anew.
+
+        Returns:
+            The new version; with `is_known` as for `append`, and then nothing was taken.
 
         Raises:
             RunNotFound: no such run.
+            DuplicateEvent: as for `append`.
             LeaseHeld: another owner's lease is live (and is not `lease.dead_owner`'s).
             Conflict: `stale_version` when `version` is not the run's version or the run is terminal.
-            DuplicateEvent: an event id of the batch is there with another fingerprint.
         """
         ...
 
     async def renew(self, run_id: str, *, epoch: int, seconds: float) -> None:
-        """Let the lease end `seconds` from now.
+        """Let the lease end `seconds` from now, also when it was over and nobody took it.
 
         Raises:
             RunNotFound: no such run.
@@ -242,7 +246,11 @@ class RunStore(Protocol):
         ...
 
     async def release(self, run_id: str, *, epoch: int) -> bool:
-        """Give the lease back; False when `epoch` is not the run's epoch any more or it was released before."""
+        """Give the lease back; False when `epoch` is not the run's epoch any more or it was released before.
+
+        Raises:
+            RunNotFound: no such run.
+        """
         ...
 
     async def get(self, run_id: str) -> RunRow:
@@ -254,7 +262,7 @@ class RunStore(Protocol):
         ...
 
     async def find_event(self, run_id: str, event_id: str) -> tuple[int, bytes] | None:
-        """Return `(offset, fingerprint)` of an accepted event, or None."""
+        """Return `(offset, fingerprint)` of an accepted event; None for an unknown event or run."""
         ...
 
     async def find_request(self, request_id: str) -> str | None:

@@ -106,6 +106,10 @@ class ManualClock:
         finally:
             self._watchers.remove(watcher)
 
+    def step_back(self, seconds: float) -> None:
+        """Set `now()` back, as an administrator or a time server may; `monotonic()` and timers do not notice."""
+        self._start -= seconds
+
     async def advance(self, seconds: float) -> None:
         """Move time by `seconds`, firing each timer at its time, and let tasks run after each.
 
