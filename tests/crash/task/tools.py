@@ -1,0 +1,100 @@
+"""The crash suite's tools, and the ledger that stands for the world outside: what happened there is known from it alone.
+
+`ledger.jsonl` lies in the workspace beside the folders of the runs, so neither a takeover nor a crash changes it. Every execution of a body adds one line with one
+system call. The suite compares the ledger with the logs: a body runs once per call and attempt, and an entry is posted once.
+"""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+from checkrein import ToolContext, tool
+from checkrein.ports.tool import Reconciliation, ToolOutput
+from checkrein.verify import CheckContext, check
+
+ENTRIES = ("deposit", "transfer", "fee")
+LEDGER = "ledger.jsonl"
+
+
+@tool(idempotent=True)
+def stamp(name: str, context: ToolContext) -> ToolOutput:
+    """Write a small file whose content depends on its name alone.
+
+    Args:
+        name: names the file.
+        context: the call.
+    """
+    _record("stamp", name, context)
+    (context.folder() / name).write_text(f"{name}\n", encoding="utf-8")
+    return ToolOutput({"path": name}, artifacts=(name,))
+
+
+def is_posted(entry: str, context: ToolContext) -> Reconciliation:
+    """Say from the ledger whether a call posted its entry."""
+    posted = any(line["key"] == context.idempotency_key for line in read_ledger(context.folder().parent))
+    if posted:
+        return Reconciliation("done", ToolOutput({"entry": entry}), "the ledger has it")
+    return Reconciliation("failed", None, "the ledger does not have it")
+
+
+@tool(reconcile=is_posted)
+def post_probed(entry: str, context: ToolContext) -> Mapping[str, str]:
+    """Post an entry; the ledger can be asked whether that happened.
+
+    Args:
+        entry: what to post.
+        context: the call.
+    """
+    _record("post_probed", entry, context)
+    return {"entry": entry}
+
+
+@tool
+def post_blind(entry: str, context: ToolContext) -> Mapping[str, str]:
+    """Post an entry; nobody but a person can find out whether that happened.
+
+    Args:
+        entry: what to post.
+        context: the call.
+    """
+    _record("post_blind", entry, context)
+    return {"entry": entry}
+
+
+@check(title="every entry stands in the ledger once")
+def every_entry_is_posted_once(context: CheckContext) -> str:
+    """Compare the ledger with the entries there must be."""
+    # A takeover's folder is called `<run id>.<epoch>`.
+    run_id = context.folder.name.partition(".")[0]
+    lines = read_ledger(context.folder.parent)
+    posted = Counter(line["what"] for line in lines if line["run"] == run_id and line["tool"] != "stamp")
+    wrong = [f"{entry}: {posted[entry]} times" for entry in ENTRIES if posted[entry] != 1]
+    return "; ".join(wrong)
+
+
+def read_ledger(workspace: Path) -> list[dict[str, str]]:
+    """Return the lines of the ledger in order."""
+    try:
+        text = (workspace / LEDGER).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def _record(name: str, what: str, context: ToolContext) -> None:
+    line = {
+        "attempt": str(context.attempt),
+        "call": context.call_id,
+        "key": context.idempotency_key,
+        "run": context.idempotency_key.partition("/")[0],
+        "tool": name,
+        "what": what,
+    }
+    # One write of O_APPEND: lines of several workers never mix, and a kill leaves a whole line or none.
+    opened = os.open(context.folder().parent / LEDGER, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(opened, (json.dumps(line) + "\n").encode())
+    finally:
+        os.close(opened)
