@@ -50,6 +50,7 @@ class _Database(Protocol):
 MAX_ROWS: Final = 500_000
 PROGRESS_STEPS: Final = 10_000
 MAX_VALUE_BYTES: Final = 16 * 1024 * 1024
+_READING: Final = re.compile(r"\s*(?:SELECT|WITH|VALUES)\b", re.IGNORECASE)
 _WORD: Final = re.compile(r"\w+")
 # A column of these alone holds numbers; a leading zero makes a code of it (`0123`), which must keep its zero.
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,17})?")
@@ -117,6 +118,8 @@ class SqlCheck(ArtifactCheck, frozen=True, kw_only=True):
             return _first_rows(database, self.query)
         except apsw.InterruptError as error:
             raise VerifierFailed(f"the query took longer than {context.timeout_seconds:g} s") from error
+        except apsw.AuthError as error:
+            raise VerifierFailed(f"the query does more than read, or calls what it may not: {error}") from error
         except (apsw.TooBigError, apsw.NoMemError) as error:
             raise VerifierFailed(f"the query needs more memory than it may have: {error}") from error
         except apsw.Error as error:
@@ -166,6 +169,8 @@ def _syntax_problem(query: str) -> str:
     """Return why a query is no SELECT; whether its tables exist is only known when there are some."""
     if "\0" in query or not query.strip():
         return "is empty"
+    if not _READING.match(query):
+        return "is no SELECT"
     with _opened() as database:
         _restrict(database)
         try:
