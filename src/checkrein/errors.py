@@ -25,12 +25,22 @@ what to do next, as far as they exist. Nothing here imports anything, and no err
     │   ├── TransientToolError     a failure that may pass if the call is made again
     │   └── FatalToolError         a failure that ends the whole run
     ├── PathEscape                 a path leads outside the folder it must stay in
-    └── VerifierFailed             a verifier could not run; nothing is known about the artifact
+    ├── VerifierFailed             a verifier could not run; nothing is known about the artifact
+    ├── AgentError                 an agent refused what was asked; `code` says why
+    │   ├── AgentStateError        it cannot do that in the state it is in
+    │   │   └── AgentBusyError     a run owns the transcript
+    │   └── AgentMessageLimitError the message would not fit
+    └── ModelError                 a model request brought no usable response; `code` says why
+        └── TransientModelError    the failure may pass: overload, a broken connection
 """
 
 from collections.abc import Mapping
 
 __all__ = [
+    "AgentBusyError",
+    "AgentError",
+    "AgentMessageLimitError",
+    "AgentStateError",
     "AmbiguousRun",
     "CheckreinError",
     "Conflict",
@@ -44,6 +54,7 @@ __all__ = [
     "InvalidJson",
     "LeaseHeld",
     "MissingExtra",
+    "ModelError",
     "PathEscape",
     "Rejected",
     "RunNotFound",
@@ -51,6 +62,7 @@ __all__ = [
     "StoreError",
     "TaskError",
     "ToolError",
+    "TransientModelError",
     "TransientToolError",
     "UntrustedTask",
     "VerifierFailed",
@@ -318,3 +330,54 @@ class PathEscape(CheckreinError):
 
 class VerifierFailed(CheckreinError):
     """A verifier could not run, so nothing is known about the artifact; the run blocks and nothing counts as failed."""
+
+
+class AgentError(CheckreinError):
+    """An agent refused what was asked; nothing changed.
+
+    Attributes:
+        code: why, for programs.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class AgentStateError(AgentError):
+    """An agent cannot do that in the state it is in."""
+
+
+class AgentBusyError(AgentStateError):
+    """A run owns the transcript; wait for it, cancel it, or queue a message with `steer` or `follow_up`."""
+
+    def __init__(self) -> None:
+        super().__init__("AGENT_BUSY", "Agent is already running")
+
+
+class AgentMessageLimitError(AgentError):
+    """A message would not fit into the queues or the transcript."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("AGENT_MESSAGE_LIMIT", message)
+
+
+class ModelError(CheckreinError):
+    """A model request brought no usable response, and nothing of it had an effect.
+
+    Attributes:
+        code: one of the run's error codes, such as `MODEL_STREAM_FAILED`.
+        is_transient: making the request again may help.
+    """
+
+    def __init__(self, message: str, *, code: str = "MODEL_STREAM_FAILED", is_transient: bool = False) -> None:
+        super().__init__(message)
+        self.code = code
+        self.is_transient = is_transient
+
+
+class TransientModelError(ModelError):
+    """A model failure that may pass; raise it from a model to have the request made again where retries are allowed."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, is_transient=True)

@@ -6,6 +6,7 @@ Nothing here retries: each attempt is a grant of its own, so the driver asks `ne
 `KeyboardInterrupt`, `SystemExit` and the caller's own cancellation.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
@@ -135,6 +136,27 @@ class Dispatcher:
         else:
             flight = self._launch(call, context, key)
         return self._outcome(call, context.attempt, await flight.join())
+
+    async def execute_here(self, call: PreparedCall, context: ToolContext) -> Outcome:
+        """Make one attempt in the caller's own task: no slot, no time limit, no sharing, and so nothing beside the body to pay for.
+
+        Raises:
+            asyncio.CancelledError: the caller's task was cancelled, or `context.signal` was set while the body ran.
+            KeyboardInterrupt: the body raised it.
+            SystemExit: the body raised it.
+        """
+        try:
+            value = await call.tool.call(call.arguments, context)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if context.signal.is_cancelled or (task is not None and task.cancelling()):
+                raise
+            return failure(error, attempt=context.attempt)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # noqa: BLE001  whatever a tool raises is its call's outcome
+            return failure(error, attempt=context.attempt)
+        return finalise(value, attempt=context.attempt, max_bytes=self._options.max_output_bytes)
 
     async def poll(self, call: PreparedCall, job: AcceptedJob, context: ToolContext) -> Done | FailedCall | Pending:
         """Ask once what became of an accepted job; by the job's own `poll` if it lives in this process, else by the tool's.

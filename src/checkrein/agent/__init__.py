@@ -1,0 +1,1 @@
+"""The stateful agent: it owns a transcript, its queues and its runs."""

@@ -1,0 +1,107 @@
+"""Listeners of an agent: called in order, isolated from the run and from each other.
+
+A listener that raises is recorded and changes nothing. One that returns an awaitable has it started in order and observed, not awaited, so it cannot deadlock the run.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+import msgspec
+
+from checkrein.loop.events import AgentEvent
+from checkrein.ports.clock import Clock
+from checkrein.ports.tool import CancelSignal
+from checkrein.values import clean_text
+
+__all__ = ["Listener", "Listeners", "SubscriberError"]
+
+Listener: TypeAlias = Callable[[AgentEvent, CancelSignal], object]
+MAX_ERRORS = 1000
+"""Failures kept; older ones are forgotten first."""
+
+
+class SubscriberError(msgspec.Struct, frozen=True):
+    """A listener failed.
+
+    Attributes:
+        event_type: the type of the event it was told.
+        listener_id: its number, from 1 in the order of subscribing.
+        message: the text of what it raised.
+    """
+
+    event_type: str
+    listener_id: int
+    message: str
+
+
+class Listeners:
+    """The listeners of one agent.
+
+    Args:
+        clock: starts what listeners return.
+        on_failure: told that one failed.
+    """
+
+    def __init__(self, clock: Clock, on_failure: Callable[[], None]) -> None:
+        self._clock = clock
+        self._on_failure = on_failure
+        self._listeners: dict[int, Listener] = {}
+        self._last_id = 0
+        self._errors: list[SubscriberError] = []
+
+    @property
+    def errors(self) -> tuple[SubscriberError, ...]:
+        """The last failures, oldest first."""
+        return tuple(self._errors)
+
+    def __bool__(self) -> bool:
+        """Return whether anybody listens."""
+        return bool(self._listeners)
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Add a listener and return what removes it; calling that again does nothing."""
+        self._last_id += 1
+        number = self._last_id
+        self._listeners[number] = listener
+
+        def unsubscribe() -> None:
+            self._listeners.pop(number, None)
+
+        return unsubscribe
+
+    def tell(self, event: AgentEvent, signal: CancelSignal) -> None:
+        """Call those who listen now, in order."""
+        for number, listener in tuple(self._listeners.items()):
+            try:
+                answer = listener(event, signal)
+                if inspect.isawaitable(answer):
+                    self._clock.spawn(self._observed(answer, event.type, number), name=f"listener-{number}")
+            except BaseException as error:  # noqa: BLE001  a listener never changes the run
+                self._failed(error, event.type, number)
+
+    async def _observed(self, answer: Awaitable[object], event_type: str, number: int) -> None:
+        try:
+            await answer
+        except BaseException as error:  # noqa: BLE001  a listener never changes the run
+            self._failed(error, event_type, number)
+
+    def _failed(self, error: BaseException, event_type: str, number: int) -> None:
+        self._errors.append(SubscriberError(event_type, number, clean_text(_text_of(error))))
+        del self._errors[:-MAX_ERRORS]
+        self._on_failure()
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            # The interrupt is for the program, not for the run: the loop raises it once the run's step has had its turn.
+            asyncio.get_running_loop().call_soon(_raise, error)
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  an error whose text cannot be made is still an error
+        return type(error).__name__
+
+
+def _raise(error: BaseException) -> None:
+    raise error
