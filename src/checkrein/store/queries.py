@@ -5,6 +5,7 @@ a left-over query is found when the first store opens, and by every test.
 """
 
 import re
+from functools import cache
 from importlib.resources import files
 
 import msgspec
@@ -57,6 +58,7 @@ def _load(dialect: str) -> Queries:
     return msgspec.convert(dict(zip(parts[::2], map(str.strip, parts[1::2]), strict=True)), Queries)
 
 
+@cache
 def migrations(dialect: str) -> tuple[Migration, ...]:
     """Return the steps of a dialect's schema in order."""
     found = [item for item in (_SQL / dialect / "migrations").iterdir() if item.name.endswith(".sql")]

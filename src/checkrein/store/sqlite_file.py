@@ -118,6 +118,7 @@ def _create(path: Path) -> None:
 
 def _build(fresh: Path) -> None:
     with closing(Connection(str(fresh), vfs=_CHECKSUM_VFS)) as connection:
+        connection.pragma("locking_mode", "exclusive")
         connection.raw.reserve_bytes("main", CHECKSUM_BYTES)
         connection.pragma("journal_mode", "wal")
         connection.pragma("synchronous", "full")
