@@ -10,7 +10,7 @@ from checkrein.tools.outcomes import Done, FailedCall
 from checkrein.tools.results import finalise
 from checkrein.values import InvalidJson, canonical_json, parse_json
 
-TEXTS = st.text(st.characters(codec=None), max_size=400) | st.text('\0\n"é', max_size=400)
+TEXTS = st.text(st.characters(codec=None), max_size=400) | st.text('\0\n"é', min_size=100, max_size=400)
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | TEXTS | st.binary(max_size=3),
     lambda inner: st.lists(inner, max_size=5) | st.dictionaries(TEXTS | st.integers(), inner, max_size=5),
