@@ -34,14 +34,18 @@ def task_file_of(path: Path) -> Path:
     return file
 
 
-def read_task_file(file: Path) -> Mapping[str, object]:
+def read_task_file(file: Path, content: bytes | None = None) -> Mapping[str, object]:
     """Return the parsed TOML of a task file, with its sections checked for unknown names.
+
+    Args:
+        file: the file.
+        content: its bytes, when they were read before; the file is not read then.
 
     Raises:
         TaskError: it cannot be read, is no TOML (with line and column), or has an unknown section or key.
     """
     try:
-        data: Mapping[str, object] = tomllib.loads(file.read_bytes().decode())
+        data: Mapping[str, object] = tomllib.loads((file.read_bytes() if content is None else content).decode())
     except OSError as error:
         raise TaskError(
             str(file), "", f"cannot be read: {error.strerror}", "check the path and its permissions"
@@ -53,14 +57,19 @@ def read_task_file(file: Path) -> Mapping[str, object]:
     return data
 
 
-def load_task(path: Path, resolve: Resolver) -> Task:
+def load_task(path: Path, resolve: Resolver, content: bytes | None = None) -> Task:
     """Return the task of a file or folder.
+
+    Args:
+        path: the file or folder.
+        resolve: gives objects for the names in the file.
+        content: the file's bytes, when they were read before (and hashed, say); the file is not read then.
 
     Raises:
         TaskError: naming file, key and fix.
     """
     file = task_file_of(path)
-    data = read_task_file(file)
+    data = read_task_file(file, content)
     table = _table(file, "task", data.get("task"))
     base = file.resolve().parent
     planner = _string(file, "task.planner", table.get("planner"))

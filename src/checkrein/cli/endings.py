@@ -1,0 +1,108 @@
+"""How a run stands, said to a person: the end line, why it is not a success, and the exact commands that go on from here."""
+
+from collections.abc import Iterator
+
+from checkrein.cli.exits import Exit, exit_of
+from checkrein.cli.figures import checks_of, effects_in_words, run_folder, spent
+from checkrein.cli.progress import print_check
+from checkrein.cli.screen import Screen, shown
+from checkrein.cli.shapes import end_record
+from checkrein.kernel.events import Cause
+from checkrein.kernel.state import Phase, RunState
+
+__all__ = ["commands_for", "end_line", "print_causes", "print_end"]
+
+_STYLES = {Phase.SUCCEEDED: "bold green", Phase.FAILED: "bold red", Phase.BLOCKED: "bold yellow"}
+
+
+def end_line(state: RunState) -> str:
+    """Return `SUCCEEDED · 7/7 checks · 7 of 12 tool calls · run 3f2a…` without its first word."""
+    checks = checks_of(state)
+    passed = sum(1 for check in checks if check.passed)
+    code = f" ({state.outcome.code})" if state.outcome is not None and state.phase is Phase.FAILED else ""
+    return f"{code} · {passed}/{len(checks)} checks · {spent(state)} · run {state.run_id}"
+
+
+def print_end(screen: Screen, state: RunState, *, with_findings: bool = True, with_next: bool = True) -> Exit:
+    """Say how the run stands, and return the exit code for it.
+
+    Args:
+        screen: where to.
+        state: the run.
+        with_findings: say which checks failed and why; not when that was just said.
+        with_next: say which command comes next.
+    """
+    screen.record(end_record(state))
+    if state.phase is Phase.FAILED:
+        _print_failure(screen, state, with_findings=with_findings)
+    elif state.phase is Phase.BLOCKED:
+        print_causes(screen, state)
+    elif state.cancel is not None:
+        _print_awaited(screen, state)
+    screen.line((str(state.phase), _STYLES.get(state.phase, "bold")), end_line(state))
+    if with_next:
+        _print_next(screen, state)
+    return exit_of(state)
+
+
+def _print_failure(screen: Screen, state: RunState, *, with_findings: bool) -> None:
+    if state.outcome is None:
+        return
+    findings = [check for check in checks_of(state) if check.passed is False]
+    if state.outcome.code == "check_failed" and findings:
+        for check in findings if with_findings else ():
+            print_check(screen, check)
+    else:
+        screen.line((f"{state.outcome.code}: ", "red"), shown(state.outcome.message))
+    happened = effects_in_words(state)
+    if happened:
+        screen.line("what did happen: ", shown(happened))
+
+
+def _print_awaited(screen: Screen, state: RunState) -> None:
+    calls = ", ".join(f"{call.call_id} of {call.tool.name}" for call in state.open_calls)
+    screen.line("cancel requested, outcome awaiting reconciliation: ", shown(calls))
+
+
+def print_causes(screen: Screen, state: RunState) -> None:
+    """Say what the run waits for, and how each cause is answered."""
+    if state.cancel is not None:
+        _print_awaited(screen, state)
+    screen.line("it waits for:")
+    for cause in state.causes:
+        screen.line(
+            (f"{shown(cause.id)}: ", "yellow"), shown(screen.with_commands(cause.message, state.run_id)), indent=2
+        )
+        for command in commands_for(screen, state, cause):
+            screen.line(shown(command), indent=6)
+
+
+def commands_for(screen: Screen, state: RunState, cause: Cause) -> Iterator[str]:
+    """Yield the commands that answer a cause."""
+    run_id = state.run_id
+    match cause.kind:
+        case "budget":
+            wanted = max(1, round(state.budget.limits.limit(cause.detail) or 1))  # pyright: ignore[reportArgumentType]  the detail of a budget cause is its limit
+            yield screen.command("extend", run_id, f"--{cause.detail.replace('_', '-')}", f"{wanted:g}")
+        case "permission":
+            yield screen.command("unblock", run_id, cause.id, "--answer", "allow")
+            yield screen.command("unblock", run_id, cause.id, "--answer", "deny")
+        case "reconcile":
+            for outcome in ("done", "failed", "unknown"):
+                yield screen.command("unblock", run_id, cause.id, "--outcome", outcome)
+        case "code_changed":
+            yield screen.command("resume", run_id, "--trust")
+        case "answer" | "verifier":
+            yield screen.command("unblock", run_id, cause.id)
+    if not state.open_calls:
+        yield screen.command("unblock", run_id, cause.id, "--close", "TEXT")
+
+
+def _print_next(screen: Screen, state: RunState) -> None:
+    folder = run_folder(state)
+    if state.phase is Phase.SUCCEEDED and folder is not None and state.artifacts:
+        screen.line(("results: ", "dim"), shown(folder))
+    if state.phase.is_terminal:
+        screen.next_command("show", state.run_id)
+    elif state.phase is not Phase.BLOCKED:
+        screen.next_command("resume", state.run_id)

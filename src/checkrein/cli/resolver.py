@@ -1,0 +1,200 @@
+"""The composition of a task: what its names mean.
+
+`file.py:attr` is the task's own code, from the trusted folder; every other name is looked up among the installed entry points of the groups `checkrein.tools` and
+`checkrein.checks`, where the shipped ones are registered too. Nothing is ever imported by a name that is in neither place.
+"""
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final, TypeVar, cast
+
+from checkrein.cli.loader import attribute_of, is_code_name
+from checkrein.cli.trust import TaskFolder
+from checkrein.errors import MissingExtra
+from checkrein.harness.planners import Planner
+from checkrein.ports.tool import Tool
+from checkrein.ports.verifier import Verifier
+from checkrein.runs.task import Policy
+from checkrein.verify.base import Check
+from checkrein.verify.functions import make_function_check
+from checkrein.verify.kinds import make_check
+
+__all__ = ["EXTRAS", "FolderResolver", "brings_code"]
+
+T = TypeVar("T")
+
+EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
+    "documents": ("pypdf", "openpyxl", "defusedxml"),
+    "example": ("matplotlib",),
+    "mcp": ("mcp",),
+    "models": ("openai", "anthropic", "genai_prices", "bpe_openai"),
+    "postgres": ("psycopg", "psycopg_pool"),
+}
+"""The optional parts of checkrein, and the modules that each brings."""
+
+_TOOLS: Final = "checkrein.tools"
+_CHECKS: Final = "checkrein.checks"
+
+
+class FolderResolver:
+    """Gives objects for the names in one task file."""
+
+    def __init__(self, folder: TaskFolder) -> None:
+        self._folder = folder
+
+    @property
+    def code_hash(self) -> str:
+        """Return the hash of the task's folder."""
+        return self._folder.code_hash
+
+    def planner(self, name: str) -> Planner:
+        """Return the planner of that name.
+
+        Raises:
+            LookupError: it is no code of the task, or cannot be called.
+        """
+        if not is_code_name(name):
+            msg = f"{name!r} names no code of the task; write `file.py:function`"
+            raise LookupError(msg)
+        return cast("Planner", self._callable(name, "task.planner"))
+
+    def policy(self, name: str) -> Policy:
+        """Return the policy of that name.
+
+        Raises:
+            LookupError: it is no code of the task, or cannot be called.
+        """
+        if not is_code_name(name):
+            msg = f"{name!r} names no code of the task; write `file.py:function`"
+            raise LookupError(msg)
+        return cast("Policy", self._callable(name, "task.policy"))
+
+    def _callable(self, name: str, key: str) -> object:
+        found = self._own(name, key)
+        if not callable(found):
+            msg = f"{name} is {type(found).__name__}, which cannot be called"
+            raise LookupError(msg)  # noqa: TRY004  the name is wrong, and that is how resolvers say so
+        return found
+
+    def tool(self, name: str) -> Tool:
+        """Return the tool of that name: the task's own, or an installed one.
+
+        Raises:
+            LookupError: there is none, or it is no tool.
+        """
+        found = self._own(name, "task.tools") if is_code_name(name) else _installed(_TOOLS, name, "tool")
+        if not isinstance(getattr(found, "name", None), str) or not callable(getattr(found, "call", None)):
+            msg = f"{name} is no tool; decorate the function with @tool"
+            raise LookupError(msg)  # noqa: TRY004  the name is wrong, and that is how resolvers say so
+        return cast("Tool", found)
+
+    def check(self, kind: str, options: Mapping[str, object]) -> Verifier:
+        """Return a check of that kind: the task's own function, or an installed kind.
+
+        Raises:
+            LookupError: there is no such function.
+            TaskError: there is no such kind, or an option is wrong.
+        """
+        source = str(self._folder.file)
+        if is_code_name(kind):
+            return make_function_check(kind, self._own(kind, "kind"), options, source=source)
+        return make_check(
+            kind, options, source=source, base=self._folder.folder, inputs=self._inputs(), kinds=_InstalledKinds()
+        )
+
+    def _inputs(self) -> list[str]:
+        inputs = self._folder.data.get("inputs", {})
+        return list(cast("Mapping[str, object]", inputs)) if isinstance(inputs, Mapping) else []
+
+    def _own(self, name: str, key: str) -> object:
+        return _without_missing(str(self._folder.file), key, lambda: attribute_of(self._folder, name))
+
+
+def brings_code(folder: TaskFolder) -> bool:
+    """Tell whether anything of the folder would be run: Python files, names of its own code, or checks whose options are commands."""
+    if any(name.endswith(".py") for name in folder.files):
+        return True
+    task, checks = folder.data.get("task"), folder.data.get("check", [])
+    names: list[object] = []
+    if isinstance(task, Mapping):
+        table = cast("Mapping[str, object]", task)
+        tools = table.get("tools", [])
+        names += [
+            table.get("planner"),
+            table.get("policy"),
+            *(cast("list[object]", tools) if isinstance(tools, list) else []),
+        ]
+    kinds = [
+        cast("Mapping[str, object]", item).get("kind")
+        for item in (cast("list[object]", checks) if isinstance(checks, list) else [])
+        if isinstance(item, Mapping)
+    ]
+    return any(isinstance(name, str) and is_code_name(name) for name in (*names, *kinds)) or any(
+        map(_needs_trust, kinds)
+    )
+
+
+def _needs_trust(kind: object) -> bool:
+    """Tell whether a kind's options are code; of a kind that cannot be asked it is assumed."""
+    known = _points(_CHECKS)
+    if not isinstance(kind, str) or kind not in known:
+        return False  # an unknown kind makes the task invalid, so nothing of it is run
+    try:
+        return bool(getattr(known[kind].load(), "needs_trust", True))
+    except ImportError:
+        return True
+
+
+@cache
+def _points(group: str) -> Mapping[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=group)}
+
+
+def _installed(group: str, name: str, what: str) -> object:
+    points = _points(group)
+    if name not in points:
+        near = difflib.get_close_matches(name, list(points), n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        msg = f"no {what} {name!r} is installed; {hint}installed are {', '.join(sorted(points)) or 'none'}"
+        raise LookupError(msg)
+    return _without_missing("task", name, points[name].load)
+
+
+def _without_missing(source: str, key: str, load: Callable[[], T]) -> T:
+    """Return what `load` returns.
+
+    Raises:
+        MissingExtra: a module is missing that an optional part of checkrein brings.
+        LookupError: any other module is missing, or what `load` raises.
+    """
+    try:
+        return load()
+    except ImportError as error:
+        missing = (error.name or "").partition(".")[0]
+        extra = next((extra for extra, modules in EXTRAS.items() if missing in modules), None)
+        if extra is not None:
+            raise MissingExtra(source, key, extra) from error
+        msg = (
+            f"it needs the module {missing!r}, which is not installed; install it beside checkrein"
+            if missing
+            else f"it cannot be imported: {error}"
+        )
+        raise LookupError(msg) from error
+
+
+class _InstalledKinds(Mapping[str, type[Check]]):
+    """The installed kinds of checks; one is loaded when it is asked for."""
+
+    def __getitem__(self, kind: str) -> type[Check]:
+        return _without_missing("task", "kind", lambda: cast("type[Check]", _points(_CHECKS)[kind].load()))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_points(_CHECKS))
+
+    def __len__(self) -> int:
+        return len(_points(_CHECKS))
+
+    def __contains__(self, kind: object) -> bool:
+        return kind in _points(_CHECKS)

@@ -1,0 +1,56 @@
+"""The JSON lines that programs read: one function per shape, and nothing else decides a key."""
+
+from typing import cast
+
+import msgspec
+
+from checkrein.cli.figures import checks_of
+from checkrein.codec.wire import encode_value
+from checkrein.kernel.budget import LIMITS
+from checkrein.kernel.events import RUN_EVENT_TYPES, Event
+from checkrein.kernel.state import RunState
+from checkrein.ports.store import RunRow
+
+__all__ = ["end_record", "event_record", "row_record"]
+
+_LIFECYCLE = frozenset(RUN_EVENT_TYPES)
+
+
+def event_record(event: Event, after: RunState | None) -> dict[str, object]:
+    """Return an event; those of the lifecycle also say the phase after them."""
+    data = cast("dict[str, object]", msgspec.json.decode(encode_value(event.data)))
+    kind = data.pop("type")
+    record: dict[str, object] = {
+        "offset": event.expected_version,
+        "type": kind,
+        "at": event.at,
+        "run_id": event.run_id,
+        "epoch": event.epoch,
+        "data": data,
+    }
+    if kind in _LIFECYCLE and after is not None:
+        record["phase"] = str(after.phase)
+    return record
+
+
+def end_record(state: RunState) -> dict[str, object]:
+    """Return how a run stands: its code is null until it ended; a check that was not measured has null for `passed`."""
+    budget = {name: {"used": state.budget.taken(name), "limit": state.budget.limits.limit(name)} for name in LIMITS}
+    return {
+        "run_id": state.run_id,
+        "phase": str(state.phase),
+        "code": state.outcome.code if state.outcome is not None else None,
+        "checks": [{"id": check.spec.id, "passed": check.passed, "message": check.text} for check in checks_of(state)],
+        "budget": budget,
+    }
+
+
+def row_record(row: RunRow) -> dict[str, object]:
+    """Return a run of a list."""
+    return {
+        "run_id": row.run_id,
+        "phase": row.head.phase,
+        "goal": row.head.goal,
+        "version": row.version,
+        "updated_at": row.head.updated_at,
+    }

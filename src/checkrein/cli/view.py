@@ -1,0 +1,69 @@
+"""A run as one process sees it grow: the folds that every kind of progress draws from.
+
+The invariant: what is shown is folded from the run's log alone, so a live picture, plain lines and a later `show` cannot disagree.
+"""
+
+from collections.abc import Iterable
+
+from checkrein.codec.wire import decode_event
+from checkrein.kernel.events import Event, StepSpec
+from checkrein.kernel.run import fold_run
+from checkrein.kernel.state import RunState
+from checkrein.projections.plan import EndedStep, PlanView, StepStatus, fold_plan
+
+__all__ = ["RunView", "step_name"]
+
+
+class RunView:
+    """A run's folds at the version that was read so far.
+
+    Attributes:
+        run_id: the run.
+        state: its lifecycle; None before its first event.
+        plan: its plan's progress.
+        version: how many events were read.
+    """
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.state: RunState | None = None
+        self.plan = PlanView()
+        self.version = 0
+
+    def take(self, body: bytes) -> Event:
+        """Fold one more event, and return it.
+
+        Raises:
+            DamagedLog: the bytes are not the next event of this run.
+        """
+        event = decode_event(body, run_id=self.run_id, offset=self.version)
+        self.state = fold_run((event,), self.state)
+        self.plan = fold_plan((event,), self.plan)
+        self.version += 1
+        return event
+
+    def take_all(self, bodies: Iterable[bytes]) -> None:
+        """Fold several events.
+
+        Raises:
+            DamagedLog: one of them is not the next event of this run.
+        """
+        for body in bodies:
+            self.take(body)
+
+    def steps(self) -> tuple[tuple[StepSpec, StepStatus], ...]:
+        """Return every step that ended, of this plan and of earlier ones, then those of this plan that have not."""
+        ended: list[tuple[StepSpec, StepStatus]] = [
+            (item.step, item.status) for item in self.plan.history if isinstance(item, EndedStep)
+        ]
+        for step in self.plan.steps:
+            status = self.plan.status.get(step.id, "open")
+            if status in {"open", "started"}:
+                ended.append((step, status))
+        return tuple(ended)
+
+
+def step_name(step: StepSpec) -> str:
+    """Return what a step is, in words that may be unsafe to print."""
+    description = step.description or str(step.id)
+    return f"{description} ({step.tool_name})" if step.tool_name else description
