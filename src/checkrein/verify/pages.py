@@ -45,7 +45,11 @@ class Page(msgspec.Struct, frozen=True):
 def read_page(text: str) -> Page:
     """Read a page, or a fragment of one."""
     reader = _Reader()
-    reader.feed(text)
+    try:
+        reader.feed(text)
+    except AssertionError as error:
+        # How the parser says that a declaration (`<![…`) makes no sense.
+        reader.stop(str(error))
     return reader.page()
 
 
@@ -89,6 +93,11 @@ class _Reader(HTMLParser):
     def _object(self, problem: str) -> None:
         if len(self._problems) < _MAX_PROBLEMS:
             self._problems.append(problem)
+
+    def stop(self, problem: str) -> None:
+        """Give up on what is left to read."""
+        self._object(f"line {self.getpos()[0]}: {problem}")
+        self.rawdata = ""
 
     def page(self) -> Page:
         """Return what was read."""

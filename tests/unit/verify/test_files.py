@@ -73,6 +73,7 @@ UNSOUND: list[tuple[str, str | bytes, dict[str, object]]] = [
     ("not_html", "<div><b>x</div>", {"format": "html"}),
     ("not_html", "<p>x</p></section>", {"format": "html"}),
     ("not_html", "<p>x <!-- no end", {"format": "html"}),
+    ("not_html", "<p>x</p><![\x01 x ]>", {"format": "html"}),
     ("empty", "<html><body></body></html>", {"format": "html"}),
     ("not_text", b"a\0b", {"format": "text"}),
     ("not_image", _png()[:-20], {"format": "png"}),
