@@ -20,6 +20,7 @@ __all__ = ["MAX_HANDLE_CHARACTERS", "MAX_MESSAGE_CHARACTERS", "describe_error", 
 MAX_MESSAGE_CHARACTERS = 4_000
 MAX_HANDLE_CHARACTERS = 4_096
 MAX_ARTIFACTS = 1_000
+MAX_INTERVAL_SECONDS = 86_400
 
 _EMPTY = {b"null", b'""', b"[]", b"{}"}
 # A result larger than every limit must still be encoded once before it can be cut.
@@ -75,7 +76,10 @@ def _accepted(value: Accepted) -> AcceptedJob:
     if not isinstance(handle, str) or not 0 < len(handle) <= MAX_HANDLE_CHARACTERS:
         msg = f"a job's handle is a text of 1 to {MAX_HANDLE_CHARACTERS} characters, not {shorten(repr(handle), 80)}"
         raise ToolError(msg)
-    interval = value.interval_seconds if value.interval_seconds > 0 else 0.0
+    interval = value.interval_seconds
+    if not 0 < interval <= MAX_INTERVAL_SECONDS:
+        msg = f"interval_seconds is more than 0 and at most {MAX_INTERVAL_SECONDS:,}, not {interval!r:.80}"
+        raise ToolError(msg)
     return AcceptedJob(clean_text(handle), value.poll, interval)
 
 

@@ -108,9 +108,12 @@ class Flight:
     def start(self, make: Callable[[], Awaitable[object]], *, on_end: Callable[[], None]) -> None:
         """Start the body as a task; `on_end` is called when the verdict is there."""
         self._verdict.add_done_callback(lambda _: on_end())
+        # Subscribed first, so that no body begins after the signal, also where tasks start at once.
+        self._unsubscribe = self._outer.subscribe(self._on_cancel)
         self._body = self._desk.clock.spawn(self._work(make), name=self._watch.name)
         self._body.add_done_callback(self._on_body_done)
-        self._unsubscribe = self._outer.subscribe(self._on_cancel)
+        if self._stopping:
+            self._body.cancel(self.stop.reason)
 
     async def join(self) -> Verdict:
         """Wait for the verdict.

@@ -347,6 +347,12 @@ async def test_a_handle_that_cannot_be_stored_is_an_error(handle: Any) -> None:
     assert "handle" in failed(await outcome_of(tool(name="f")(lambda: Accepted(handle)))).message
 
 
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf"), 1e6])
+async def test_an_interval_that_nobody_can_wait_is_an_error(seconds: float) -> None:
+    job = Accepted("j", interval_seconds=seconds)
+    assert "interval_seconds" in failed(await outcome_of(tool(name="f")(lambda: job))).message
+
+
 ANSWERS = [
     (None, Pending()),
     (PollResult(is_finished=False), Pending()),

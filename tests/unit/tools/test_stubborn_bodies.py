@@ -242,6 +242,22 @@ async def test_a_body_that_never_began_is_not_in_doubt() -> None:
     assert count == 0
 
 
+async def test_a_call_that_was_cancelled_before_does_not_wait_for_its_turn() -> None:
+    clock = ManualClock()
+    signal = CancelSignal()
+    signal.cancel("before")
+    held = tool(name="held")(endless)
+    made = dispatcher(held, clock=clock, options=DispatchOptions(limit=1))
+    first = clock.spawn(made.execute(prepared(made, "held"), context()), name="first")
+    await clock.advance(0)
+    second = clock.spawn(made.execute(prepared(made, "held"), context(signal=signal)), name="second")
+    await clock.advance(0)
+    assert second.result() == FailedCall("cancelled", "not started: before")
+    first.cancel()
+    await clock.advance(0)
+    assert first.cancelled()
+
+
 async def test_a_call_waiting_for_its_turn_can_be_cancelled() -> None:
     clock = ManualClock()
     release = asyncio.Event()
