@@ -31,6 +31,7 @@ ENVIRONMENT: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ")
 """What a program is given of our environment; everything else has to be said in the task."""
 KEPT_BYTES: Final = 4_000
 """How much of the end of a program's output is kept."""
+SHOWN_CHARACTERS: Final = 1_000
 POLL_SECONDS: Final = 0.1
 _PLACE: Final = re.compile(r"\{(task|input:(?P<name>[^{}]+))\}")
 
@@ -138,7 +139,9 @@ class CommandCheck(Check, frozen=True, kw_only=True):
         data = {"exit_status": status, "output": output}
         if status == self.exit_status:
             return Measurement(passed=True, text=text, data=JsonObject(data))
-        said = f": {output.strip()}" if output.strip() else " and said nothing"
+        # What a program says last is why it ended.
+        last = output.strip()[-SHOWN_CHARACTERS:]
+        said = f"; its last words: {last}" if last else " and said nothing"
         return finding("exit_status", f"{text}, not {self.exit_status}{said}", data)
 
     def _argv(self, context: CheckContext) -> list[str]:
@@ -216,7 +219,7 @@ class _Program:
         with self._lock:
             self._is_killed = True
             if self._process is not None:
-                # The group may outlive its leader; as long as it does, its number belongs to nobody else.
+                # Also after the leader's end: what it left behind keeps the group, and with it the number.
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(self._process.pid, signal.SIGKILL)
 

@@ -30,6 +30,7 @@ async def test_another_exit_status_fails_with_the_end_of_the_output(tmp_path: Pa
     measured = await measure("command", _python(code), tmp_path)
     assert (measured.passed, measured.code) == (False, "exit_status")
     assert "ended with exit status 1, not 0" in measured.text
+    assert measured.text.endswith("the last word")
     assert str(measured.data["output"]).endswith("the last word\n")
     assert len(str(measured.data["output"])) <= 4_000
 
