@@ -218,8 +218,9 @@ class SqliteStore:
 
     async def aclose(self) -> None:
         """Finish what was accepted and let go of the file; see the port."""
-        await self._writer.aclose()
+        # The writer last: the last connection moves the write-ahead log into the file, and a reader must not.
         await self._reader.aclose()
+        await self._writer.aclose()
         self._followers.ring_all()
 
 

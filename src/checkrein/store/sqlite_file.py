@@ -63,18 +63,21 @@ def open_store(path: Path, options: SqliteOptions, *, is_writer: bool) -> Connec
     _load_checksums()
     if not path.exists():
         _create(path)
+    if path.stat().st_size == 0:
+        # SQLite would take it for a new database and delete the write-ahead log beside it.
+        raise DamagedStore(str(path), "the file is empty")
     connection = Connection(str(path), vfs=_CHECKSUM_VFS)
     try:
         _wait_politely(connection, options.patience_seconds)
         if options.is_exclusive:
             connection.pragma("locking_mode", "exclusive")
         _recognise(connection, path)
-        if is_writer:
-            connection.pragma("journal_mode", "wal")
-            connection.pragma("synchronous", "full")
-            connection.pragma("wal_autocheckpoint", options.checkpoint_pages)
         _harden(connection)
         _migrate(connection, path)
+        if is_writer:
+            _prepare_to_write(connection, options)
+        else:
+            _only_read(connection)
     except BaseException:
         connection.close()
         raise
@@ -167,11 +170,10 @@ def _recognise(connection: Connection, path: Path) -> None:
     """Refuse a file that is not ours, before anything is written to it.
 
     Raises:
-        DamagedStore: it is empty, of another application, or without checksums.
+        DamagedStore: it is of another application, or without checksums.
     """
     if connection.pragma("application_id") != APPLICATION_ID:
-        reason = "the file is empty" if connection.pragma("page_count") == 0 else "the file is no store of checkrein"
-        raise DamagedStore(str(path), reason)
+        raise DamagedStore(str(path), "the file is no store of checkrein")
     if connection.raw.reserve_bytes("main") != CHECKSUM_BYTES:
         raise DamagedStore(
             str(path), "the header of the file is damaged, or its pages were rewritten without checksums"
@@ -183,6 +185,19 @@ def _harden(connection: Connection) -> None:
     connection.raw.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
     connection.pragma("trusted_schema", "off")
     connection.pragma("cell_size_check", "on")
+
+
+def _prepare_to_write(connection: Connection, options: SqliteOptions) -> None:
+    connection.pragma("journal_mode", "wal")
+    # NORMAL would lose acknowledged commits with the power.
+    connection.pragma("synchronous", "full")
+    connection.pragma("wal_autocheckpoint", options.checkpoint_pages)
+
+
+def _only_read(connection: Connection) -> None:
+    """Change nothing in the files, not even by moving the write-ahead log into the file when the connection is the last to close."""
+    connection.raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    connection.pragma("query_only", "on")
 
 
 def _migrate(connection: Connection, path: Path) -> None:

@@ -3,8 +3,6 @@
 import json
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -17,19 +15,14 @@ from tests.counts import amount, report, seed
 ROOT = Path(__file__).resolve().parents[3]
 CUTS = 50_000
 PROCESSES = 2
-MEMORY = Path("/dev/shm")  # noqa: S108  files that are cut 50,000 times need no disk of their own
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as name:
-        yield Path(name)
 
 
 @pytest.mark.timeout(60 + amount(120))
-def test_no_accepted_event_is_lost_and_no_file_is_corrupt_after_a_power_cut(folder: Path) -> None:
+def test_no_accepted_event_is_lost_and_no_file_is_corrupt_after_a_power_cut(fast_folder: Path) -> None:
     with ThreadPoolExecutor(PROCESSES) as pool:
-        parts = list(pool.map(partial(_cut, folder, cuts=amount(CUTS) // PROCESSES), range(seed(), seed() + PROCESSES)))
+        parts = list(
+            pool.map(partial(_cut, fast_folder, cuts=amount(CUTS) // PROCESSES), range(seed(), seed() + PROCESSES))
+        )
     cuts, lost, corrupt = (sum(part[name] for part in parts) for name in ("cuts", "lost", "corrupt"))
     detail = {name: sum(part[name] for part in parts) for name in ("entries", "places", "lost", "corrupt")}
     report("power cuts", cuts, passed=cuts - lost - corrupt, seed=seed(), detail=detail)
@@ -38,12 +31,12 @@ def test_no_accepted_event_is_lost_and_no_file_is_corrupt_after_a_power_cut(fold
     assert all(part["places"] == min(part["cuts"], part["moments"]) for part in parts)
 
 
-def test_a_new_store_is_on_the_disk_before_it_gets_its_name(folder: Path) -> None:
-    assert _cut(folder, seed(), cuts=1)["unsynced"] == []
+def test_a_new_store_is_on_the_disk_before_it_gets_its_name(fast_folder: Path) -> None:
+    assert _cut(fast_folder, seed(), cuts=1)["unsynced"] == []
 
 
-def test_a_disk_that_forgets_syncs_is_noticed(folder: Path) -> None:
-    found = _cut(folder, seed(), cuts=1_500, is_forgetful=True)
+def test_a_disk_that_forgets_syncs_is_noticed(fast_folder: Path) -> None:
+    found = _cut(fast_folder, seed(), cuts=1_500, is_forgetful=True)
     assert found["lost"] > 100
     assert found["corrupt"] > 100
 
