@@ -65,8 +65,13 @@ def _years_headline(years: Sequence[Year]) -> str:
 
 
 def _countries_headline(figures: Figures) -> str:
-    top = sum(country.cents for country in figures.countries[:TOP_COUNTRIES])
-    return f"{min(TOP_COUNTRIES, len(figures.countries))} of {figures.totals.countries} countries bring {_share(top, figures.totals.cents)} of sales"
+    return _top([country.cents for country in figures.countries], TOP_COUNTRIES, "country", "countries")
+
+
+def _top(cents: Sequence[int], top: int, one: str, many: str) -> str:
+    if len(cents) <= top:
+        return f"All sales come from {_counted(len(cents), one, many)}"
+    return f"The top {top} of {len(cents)} {many} bring {_share(sum(cents[:top]), sum(cents))} of sales"
 
 
 def report(figures: Figures, notes: Sequence[str]) -> str:
@@ -95,7 +100,8 @@ def report(figures: Figures, notes: Sequence[str]) -> str:
 def _opening(figures: Figures) -> str:
     totals = figures.totals
     return (
-        f"**Total sales: {_usd(totals.cents)}** from {totals.invoices:,} invoices for {totals.items:,} items, sold in {totals.countries} countries "
+        f"**Total sales: {_usd(totals.cents)}** from {_counted(totals.invoices, 'invoice')} for {_counted(totals.items, 'item')}, "
+        f"sold in {_counted(totals.countries, 'country', 'countries')} "
         f"between {_day(totals.first_day)} and {_day(totals.last_day)}."
     )
 
@@ -121,8 +127,7 @@ def _insights(figures: Figures) -> Iterator[str]:
     )
     yield f"**Markets:** {_countries_headline(figures)}: {top}."
     leaders = ", ".join(f"{_text(genre.genre)} {_share(genre.cents, totals.cents)}" for genre in genres[:TOP_GENRES])
-    together = _share(sum(genre.cents for genre in genres[:TOP_GENRES]), totals.cents)
-    yield f"**Catalogue:** {min(TOP_GENRES, len(genres))} of {len(genres)} genres bring {together} of sales: {leaders}."
+    yield f"**Catalogue:** {_top([genre.cents for genre in genres], TOP_GENRES, 'genre', 'genres')}: {leaders}."
     averages = sorted(years, key=lambda year: year.cents / year.invoices)
     yield (
         f"**Average invoice:** {_usd(totals.cents / totals.invoices)}, from {_usd(averages[0].cents / averages[0].invoices)} in {averages[0].year} "
@@ -252,6 +257,10 @@ def summary(figures: Figures) -> Mapping[str, object]:
 def _text(text: str) -> str:
     """Return words that came from outside on one line and so that they are shown as they are: nothing in them is a mark of Markdown."""
     return re.sub(r"([\\`*_\[\]<>|#~!]|&(?=#?\w+;))", r"\\\1", " ".join(text.split()))
+
+
+def _counted(number: int, one: str, many: str = "") -> str:
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
 def _usd(cents: float) -> str:

@@ -107,8 +107,8 @@ async def test_the_summary_draws_the_conclusions_a_manager_needs(examples: Path)
     text = bench.text(await bench.run())
     assert "$450.58, which is $26.95 (5.6%) less. The best year was 2022 with $481.45." in text
     assert "USA from $127.98 to $85.14 (−42.84 USD), Canada from $42.57 to $72.27 (+29.70 USD)" in text
-    assert "5 of 24 countries bring 58.8% of sales: USA 22.5%, Canada 13.1%" in text
-    assert "4 of 24 genres bring 73.5% of sales: Rock 35.5%" in text
+    assert "The top 5 of 24 countries bring 58.8% of sales: USA 22.5%, Canada 13.1%" in text
+    assert "The top 4 of 24 genres bring 73.5% of sales: Rock 35.5%" in text
     assert "**Average invoice:** $5.65" in text
     assert "2025 may not be complete" in text
 
@@ -256,6 +256,21 @@ async def test_a_source_without_the_expected_columns_ends_in_giving_up(examples:
     assert state.outcome.code == "gave_up"
     assert "genre" in state.outcome.message
     assert state.budget.used.tool_calls <= 12
+
+
+async def test_the_report_of_one_invoice_is_proved_too(examples: Path) -> None:
+    data = examples / REPORT / "data"
+    header = "invoice_id,date,country,city,total\n"
+    (data / "invoices.csv").write_text(f"{header}1,2024-12-31,Côte d'Ivoire | *west*,Bouaké,1234.5\n", encoding="utf-8")
+    header = "invoice_id,line_id,track,genre,media_type,unit_price,quantity\n"
+    (data / "lines.csv").write_text(f"{header}1,1,A,$R&amp;B$,MPEG,617.25,2\n", encoding="utf-8")
+    bench = Bench(loaded(examples))
+    state = await bench.run()
+    assert state.phase is Phase.SUCCEEDED
+    text = bench.text(state)
+    assert "# Store report 2024\n" in text
+    assert "**Total sales: $1,234.50** from 1 invoice for 2 items, sold in 1 country" in text
+    assert "may not be complete" not in text
 
 
 async def test_the_liar_ends_failed_with_what_is_wrong(examples: Path) -> None:
