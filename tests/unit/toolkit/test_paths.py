@@ -225,6 +225,10 @@ def test_checking_first_and_opening_then_would_escape(swapped: Path) -> None:
     """The race is real: the ordinary way, a check of the resolved path and then an open of the path, reads the secret."""
     seen: Counter[str] = Counter()
     while not seen["outside"]:
-        if (swapped / "box/file.txt").resolve().is_relative_to(swapped):
-            seen[(swapped / "box/file.txt").read_text(encoding="utf-8")] += 1
+        try:
+            if (swapped / "box/file.txt").resolve().is_relative_to(swapped):
+                seen[(swapped / "box/file.txt").read_text(encoding="utf-8")] += 1
+        except OSError:
+            # Resolving itself stumbles when a link becomes a folder between two of its steps.
+            seen["stumbled"] += 1
     assert seen["outside"]
