@@ -12,6 +12,7 @@ LOADERS = {"importlib"}
 # Modules that may use importlib, and why the names they import are not data.
 IMPORTLIB: dict[str, str] = {
     "checkrein": "loads a public name by a constant table of our own modules",
+    "checkrein.testing": "loads a public name by a constant table of our own modules",
     "checkrein.verify.kinds": "loads a shipped kind of check by a constant table of our own modules",
 }
 

@@ -7,6 +7,7 @@ checked here, once: whatever is no plan is the planner's failure, never a crash 
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Literal, TypeAlias, cast
 
 import msgspec
@@ -14,6 +15,7 @@ import msgspec
 from checkrein.errors import CheckreinError, DataError
 from checkrein.kernel.events import StepSpec
 from checkrein.projections.plan import EndedStep, LastFailure, Note as QueuedNote, PlanView
+from checkrein.tools.threads import run_in_thread
 from checkrein.values import JsonObject, JsonValue, clean_text
 
 __all__ = [
@@ -162,7 +164,7 @@ async def _answer(planner: Planner, view: PlanView) -> object:
     arguments = (view.goal, history_of(view), last_error_of(view.failure))
     if inspect.iscoroutinefunction(planner) or inspect.iscoroutinefunction(getattr(planner, "__call__", None)):  # noqa: B004  an async callable object
         return await cast("Awaitable[object]", planner(*arguments))
-    answer: object = await asyncio.to_thread(planner, *arguments)
+    answer: object = await run_in_thread(partial(planner, *arguments), name="planner")
     return await answer if inspect.isawaitable(answer) else answer
 
 

@@ -175,6 +175,10 @@ class RunState(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return the newest recorded artifact at that path."""
         return next((artifact for artifact in self.artifacts if artifact.path == path), None)
 
+    def asks_person(self, call: Call) -> bool:
+        """Tell whether a cause asks a person what became of the call."""
+        return any(cause.kind == "reconcile" and cause.call_id == call.call_id for cause in self.causes)
+
     def cause(self, cause_id: str) -> Cause | None:
         """Return the open cause of that id."""
         return next((cause for cause in self.causes if cause.id == cause_id), None)
@@ -184,14 +188,14 @@ def is_claimable(state: RunState) -> bool:
     """Tell whether a worker may take the run when nobody holds a live lease on it.
 
     A BLOCKED run is claimable only while an accepted call of a tool of ours must be polled, or a call in doubt (a granted one is in doubt once its
-    worker is gone) has a probe that was not asked.
+    worker is gone) has a probe that was not asked. A call about which a person is asked already is left to that person.
     """
     if state.phase.is_terminal:
         return False
     if state.phase is not Phase.BLOCKED:
         return True
     return any(
-        (call.status == "accepted" and not call.is_pull)
+        (call.status == "accepted" and not call.is_pull and not state.asks_person(call))
         or (call.status in {"granted", "in_doubt"} and call.tool.has_probe and not call.probed)
         for call in state.open_calls
     )

@@ -6,6 +6,7 @@ retry and a recovery are the next attempt under the same call id and idempotency
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Literal, TypeAlias
 
 from checkrein.errors import PathEscape
@@ -31,7 +32,7 @@ from checkrein.kernel.events import (
 )
 from checkrein.kernel.state import Call
 from checkrein.ports.tool import CancelSignal, ToolContext
-from checkrein.runs.held import HeldRun, Interrupted, budget_pause
+from checkrein.runs.held import HeldRun, Interrupted, Moved, budget_pause
 from checkrein.runs.task import Decision, tool_spec
 from checkrein.runs.workspace import artifact_of
 from checkrein.tools.dispatch import Dispatcher, PreparedCall
@@ -62,6 +63,12 @@ class CallRunner:
         self._on_progress = on_progress
         self._dispatcher = Dispatcher({tool.name: tool for tool in held.task.tools}, clock=held.clock)
         self._jobs: dict[str, AcceptedJob] = {}
+        self._decisions: dict[str, tuple[Decision, str]] = {}
+
+    @property
+    def has_running_body(self) -> bool:
+        """Whether a body that was given up still runs."""
+        return bool(self._dispatcher.abandoned)
 
     async def do_step(self, step: StepSpec, *, is_started: bool) -> None:
         """Take a step as far as one call takes it: to its outcome, a pause, or its end.
@@ -108,19 +115,21 @@ class CallRunner:
             value = answer.value
             denied = value["deny"] if isinstance(value, dict) else "a person denied it"
             return ("allow", "") if value == "allow" else ("deny", clean_text(str(denied)))
+        if call_id not in self._decisions:
+            self._decisions[call_id] = self._asked_policy(prepared)
+        return self._decisions[call_id]
+
+    def _asked_policy(self, prepared: PreparedCall) -> tuple[Decision, str]:
         try:
             decision = self._held.task.policy(prepared.name, prepared.arguments)
         except Exception as error:  # noqa: BLE001  a policy is the user's code; what it cannot decide is not permitted
             return "deny", clean_text(f"the policy failed: {type(error).__name__}: {error}")
-        return (
-            (decision, "the task's policy denies it")
-            if decision in {"allow", "ask"}
-            else ("deny", "the task's policy denies it")
-        )
+        return decision if decision in {"allow", "ask"} else "deny", "the task's policy denies it"
 
     async def _make(self, prepared: PreparedCall, call_id: str, *, attempt: int) -> None:
         """Run the body, and again while its failure may pass, each time under a grant; record the outcome."""
         while True:
+            await self._held.confirm_lease()
             outcome = await self._dispatcher.execute(prepared, self._context(call_id, attempt, self._held.signal))
             wait = next_attempt(outcome, attempt, traits=prepared.tool.traits, policy=self._retry)
             if (
@@ -133,17 +142,26 @@ class CallRunner:
             attempt += 1
 
     async def _granted_again(self, call_id: str, attempt: int, error: str, wait: float) -> bool:
-        """Wait, then grant the next attempt of a failed call; False when there is no right or no budget for it."""
+        """Wait, then grant the next attempt of a failed call; False when there is no right or no budget for it.
+
+        Raises:
+            Interrupted: the worker stops; the call is left to the next one.
+            LeaseLost: the lease is not ours any more.
+        """
         held = self._held
         try:
-            await held.uninterrupted(held.clock.sleep(wait), name=f"backoff-{call_id}")
+            await held.uninterrupted(held.sleep(wait), name=f"backoff-{call_id}")
         except Interrupted:
-            return False
-        await held.journal.refresh()
-        if held.state.cancel is not None or held.budget().first_reached("tool_calls", "wall_seconds") is not None:
-            return False
-        await held.append(*self._regrant(call_id, attempt + 1, error))
-        return True
+            if held.leaving.is_cancelled:
+                raise
+        while True:
+            await held.refresh()
+            has_right = held.state.cancel is None and held.state.open_call(call_id) is not None
+            if not has_right or held.budget().first_reached("tool_calls", "wall_seconds") is not None:
+                return False
+            with suppress(Moved):
+                await held.append(*self._regrant(call_id, attempt + 1, error))
+                return True
 
     def _regrant(self, call_id: str, attempt: int, previous: str) -> tuple[EventData, ...]:
         call = self._held.state.open_call(call_id)
@@ -187,7 +205,7 @@ class CallRunner:
             case Done():
                 await held.append_outcome(*await self._done(call_id, outcome))
             case FailedCall():
-                await held.append_outcome(*self._failed(step_id, call_id, outcome))
+                await held.append_outcome_of(lambda: self._failed(step_id, call_id, outcome))
             case OutcomeUnknown():
                 await self._record_unknown(step_id, call_id, outcome)
 
@@ -248,7 +266,10 @@ class CallRunner:
             await self._probe(call, prepared)
 
     async def _probe(self, call: Call, prepared: PreparedCall) -> None:
-        answer = await self._dispatcher.probe(prepared, self._context(call.call_id, call.attempt, CancelSignal()))
+        context = self._context(call.call_id, call.attempt, CancelSignal())
+        answer = await self._dispatcher.probe(prepared, context)
+        if isinstance(answer, FailedCall) and self._dispatcher.is_running(prepared, context):
+            answer = OutcomeUnknown("probe", f"its body still runs, and its probe says: {answer.message}")
         step_id = self._step_id()
         match answer:
             case OutcomeUnknown():
@@ -272,7 +293,7 @@ class CallRunner:
         return ToolResultGiven(step_id=self._step_id(), call_id=call.call_id, result=answer.result), fact
 
     async def _block(self, call: Call) -> None:
-        reason = "its worker is gone, and nobody knows whether it happened"
+        reason = "nobody knows whether it happened"
         doubt = (ToolInDoubt(call_id=call.call_id, reason=reason),) if call.status == "granted" else ()
         await self._held.append(*doubt, *self._reconcile_cause(call, reason))
 
@@ -281,7 +302,7 @@ class CallRunner:
         if self._held.state.cause(cause_id) is not None:
             return ()
         text = (
-            f"call {call.call_id} of {call.tool.name} is in doubt: {reason}; look whether it happened, then "
+            f"call {call.call_id} of {call.tool.name} has no known outcome: {reason}; look whether it happened, then "
             f"`checkrein unblock RUN {cause_id} --outcome done|failed|unknown`"
         )
         return (Blocked(cause=Cause(id=cause_id, kind="reconcile", message=text, call_id=call.call_id)),)
@@ -297,17 +318,18 @@ class CallRunner:
         prepared = self._dispatcher.prepare(call.tool.name, call.arguments)
         job = self._jobs.get(call.call_id) or AcceptedJob(handle=call.handle)
         if isinstance(prepared, FailedCall):
-            await held.append_outcome(*self._failed(self._step_id(), call.call_id, prepared))
+            await held.append(*self._reconcile_cause(call, prepared.message))
             return
+        context = self._context(call.call_id, call.attempt, CancelSignal())
         try:
-            answer = await self._dispatcher.poll(
-                prepared, job, self._context(call.call_id, call.attempt, CancelSignal())
-            )
+            answer = await self._dispatcher.poll(prepared, job, context)
         except LookupError as error:
-            answer = FailedCall("internal", clean_text(str(error)))
+            # The job may well succeed: that we cannot ask is not its failure.
+            await held.append(*self._reconcile_cause(call, clean_text(str(error))))
+            return
         if isinstance(answer, Pending):
-            await held.clock.sleep(job.interval_seconds)
-            await held.journal.refresh()
+            await held.sleep(job.interval_seconds)
+            await held.refresh()
             return
         await self._record(call.call_id, answer)
 

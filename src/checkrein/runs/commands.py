@@ -199,7 +199,7 @@ class Commands:
 
         Args:
             run_id: the run.
-            cause_id: the cause.
+            cause_id: the cause; or, with `reconciled`, `reconcile:` and the id of any open call, because a person may always say what became of one.
             answer: for a permission `"allow"`, `"deny"` or `{"deny": reason}`; for other causes anything worth keeping.
             reconciled: what became of the call, needed for a call in doubt.
 
@@ -212,10 +212,13 @@ class Commands:
 
         def build(state: RunState, plan: PlanView) -> Sequence[EventData]:
             cause = state.cause(cause_id)
+            call_id = cause_id.removeprefix("reconcile:")
+            if cause is None and reconciled is not None and state.open_call(call_id) is not None:
+                return _reconciling(state, plan, call_id, reconciled)
             if cause is None:
                 return [Unblocked(cause_id=cause_id)]
             if cause.kind == "reconcile":
-                return _reconciling(state, plan, cause, reconciled)
+                return _reconciling(state, plan, cause.call_id, reconciled)
             objection = _objection(state, cause, answer)
             if objection is not None:
                 raise Rejected(*objection, _coordinates(state))
@@ -297,7 +300,7 @@ def _objection(state: RunState, cause: Cause, answer: JsonData) -> tuple[str, st
     return None
 
 
-def _reconciling(state: RunState, plan: PlanView, cause: Cause, found: Reconciled | None) -> Sequence[EventData]:
+def _reconciling(state: RunState, plan: PlanView, call_id: str, found: Reconciled | None) -> Sequence[EventData]:
     if found is None:
         raise Rejected(
             "illegal_in_phase", "a call in doubt needs its outcome: done, failed or unknown", _coordinates(state)
@@ -305,16 +308,18 @@ def _reconciling(state: RunState, plan: PlanView, cause: Cause, found: Reconcile
     step_id = plan.current.id if plan.current is not None else ""
     message = found.message or f"a person says: {found.outcome}"
     given: EventData = (
-        ToolResultGiven(step_id=step_id, call_id=cause.call_id, result=found.result)
+        ToolResultGiven(step_id=step_id, call_id=call_id, result=found.result)
         if found.outcome == "done"
-        else ToolErrorGiven(step_id=step_id, call_id=cause.call_id, kind="internal", message=message)
+        else ToolErrorGiven(step_id=step_id, call_id=call_id, kind="internal", message=message)
     )
     fact = ToolReconciled(
-        call_id=cause.call_id,
+        call_id=call_id,
         outcome=found.outcome,
         result=found.result,
         artifacts=found.artifacts,
         message=message,
     )
     ends = state.cancel is not None and len(state.open_calls) == 1
-    return [given, fact] if ends else [given, fact, Unblocked(cause_id=cause.id, answer=JsonData(found.outcome))]
+    answered = [cause for cause in state.causes if cause.kind == "reconcile" and cause.call_id == call_id]
+    unblocked = [Unblocked(cause_id=cause.id, answer=JsonData(found.outcome)) for cause in answered]
+    return [given, fact] if ends else [given, fact, *unblocked]

@@ -139,7 +139,7 @@ def next_action(state: RunState, plan: PlanView, on_failure: OnFailure) -> Actio
 def _of_open_call(state: RunState, call: Call) -> Action:
     is_blocked = state.phase is Phase.BLOCKED
     if call.status == "accepted":
-        return Rest() if call.is_pull else Poll(call)
+        return Rest() if call.is_pull or state.asks_person(call) else Poll(call)
     if (
         call.tool.has_probe
         and not call.probed

@@ -4,9 +4,14 @@ The loop holds no progress of its own, so it can be left at any instruction and 
 """
 
 from collections.abc import Callable
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
 
 from checkrein.errors import Conflict
 from checkrein.kernel.events import Blocked, Cause, EventData, Failed, StepEnd, WorkDone, WorkStarted
+from checkrein.kernel.state import RunState
 from checkrein.runs.calls import CallRunner
 from checkrein.runs.decide import (
     Action,
@@ -23,11 +28,18 @@ from checkrein.runs.decide import (
     Verify,
     next_action,
 )
-from checkrein.runs.held import HeldRun, Interrupted, LeaseLost, Moved, budget_pause
+from checkrein.runs.held import HeldRun, Interrupted, Moved, budget_pause
 from checkrein.runs.planning import plan_turn
+from checkrein.runs.task import Task
 from checkrein.runs.verification import verify_run
 
-__all__ = ["drive"]
+__all__ = ["drive", "waits_for_code"]
+
+CODE_CHANGED: Final = "code_changed"
+
+
+class BlockOnCode(msgspec.Struct, frozen=True):
+    """Block the run: its task was stored in another version or with other code than ours."""
 
 
 async def drive(held: HeldRun, calls: CallRunner, *, must_stop: Callable[[], bool]) -> None:
@@ -40,30 +52,43 @@ async def drive(held: HeldRun, calls: CallRunner, *, must_stop: Callable[[], boo
     """
     watcher = held.clock.spawn(held.watch(), name=f"watch-{held.run_id}")
     try:
-        if await _block_on_other_code(held):
-            return
         while not must_stop():
-            action = next_action(held.state, held.plan, held.task.on_failure)
+            action = _next_action(held)
             if isinstance(action, Rest):
                 return
             try:
                 await _perform(held, calls, action)
             except Moved:
                 continue
-            except Interrupted as error:
-                if not await held.journal.refresh():
-                    raise LeaseLost(str(error)) from error
+            except Interrupted:
+                held.check_lease()
+                await held.refresh()
     finally:
         watcher.cancel()
 
 
-async def _block_on_other_code(held: HeldRun) -> bool:
-    """Block a run whose task was stored in another version or with other code than ours; True when it was."""
+def _next_action(held: HeldRun) -> Action | BlockOnCode:
+    """Return what is to be done now, with the budget as it is at this moment."""
     state, task = held.state, held.task
-    if (state.code_hash, state.task.version) == (task.code_hash, task.version) or state.phase.is_terminal:
-        return False
+    if has_other_code(state, task) and not state.phase.is_terminal:
+        return Rest() if waits_for_code(state, task) else BlockOnCode()
+    return next_action(replace(state, budget=held.budget()), held.plan, task.on_failure)
+
+
+def has_other_code(state: RunState, task: Task) -> bool:
+    """Tell whether a run was stored with another version of its task, or with other code."""
+    return (state.code_hash, state.task.version) != (task.code_hash, task.version)
+
+
+def waits_for_code(state: RunState, task: Task) -> bool:
+    """Tell whether a run is blocked because its code is not that of `task`, so that a worker with `task` has nothing to do."""
+    return has_other_code(state, task) and state.cause(CODE_CHANGED) is not None
+
+
+async def _block_on_code(held: HeldRun) -> None:
+    state, task = held.state, held.task
     cause = Cause(
-        id="code_changed",
+        id=CODE_CHANGED,
         kind="code_changed",
         detail=f"{state.task.version}:{state.code_hash} {task.version}:{task.code_hash}",
         message=(
@@ -71,13 +96,13 @@ async def _block_on_other_code(held: HeldRun) -> bool:
             f"{task.version}, code {task.code_hash[:12] or 'none'}; accept it with `checkrein resume RUN --trust`"
         ),
     )
-    if state.cause(cause.id) is None:
-        await held.append(Blocked(cause=cause))
-    return True
+    await held.append(Blocked(cause=cause))
 
 
-async def _perform(held: HeldRun, calls: CallRunner, action: Action) -> None:  # noqa: C901  one arm per action
+async def _perform(held: HeldRun, calls: CallRunner, action: Action | BlockOnCode) -> None:  # noqa: C901  one arm per action
     match action:
+        case BlockOnCode():
+            await _block_on_code(held)
         case AskPlanner():
             await plan_turn(held, action)
         case DoStep():

@@ -5,12 +5,12 @@ everything that looks at `signal` before that.
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from checkrein.codec.wire import decode_event
-from checkrein.errors import CheckreinError, Conflict, Rejected
+from checkrein.errors import CheckreinError, Conflict, Rejected, StoreError
 from checkrein.kernel.budget import BudgetState, Limit
 from checkrein.kernel.events import Blocked, BudgetWarn, CancelRequested, Cause, EventData, SessionPause
 from checkrein.kernel.state import Phase, RunState
@@ -25,6 +25,7 @@ __all__ = ["HeldRun", "Interrupted", "LeaseLost", "Moved", "budget_pause"]
 
 T = TypeVar("T")
 
+WATCH_AGAIN_SECONDS = 0.5
 _PAUSE_REASONS: dict[Limit, str] = {"steps": "step_budget", "replans": "replan_budget"}
 
 
@@ -48,7 +49,8 @@ class HeldRun:
         task: the task it executes.
         folder: the folder it works in.
         clock: the time.
-        signal: set when the run is cancelled, its lease is lost, or the worker must let go.
+        signal: set when what runs must stop: the run is cancelled, its lease is lost, or the worker has drained.
+        leaving: set when what only waits must stop: the lease is lost, or the worker stops.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class HeldRun:
         self.folder = folder
         self.clock = clock
         self.signal = CancelSignal()
+        self.leaving = CancelSignal()
         self._keeper = keeper
         self._actor = actor
         self._active_since: float | None = None
@@ -102,15 +105,17 @@ class HeldRun:
             LeaseLost: the lease is not ours any more.
             Rejected: the lifecycle refuses them although nothing moved.
         """
-        self._check_lease()
+        self.check_lease()
         try:
             await self.journal.append(data, actor=self._actor, epoch=self._keeper.epoch, elapsed=self.elapsed())
         except Conflict as error:
             raise self._lost_or_moved(error) from error
         except Rejected as error:
-            if not await self.journal.refresh():
-                raise
-            raise self._lost_or_moved(error) from error
+            # Time goes on between a decision and its guard, and may use up the last of the budget.
+            is_late = error.code == "budget_exhausted" and self.budget().is_reached("wall_seconds")
+            if await self.journal.refresh() or is_late or error.code == "lease_lost":
+                raise self._lost_or_moved(error) from error
+            raise
 
     async def append_outcome(self, *data: EventData) -> None:
         """Append what already happened, as often as the version moves.
@@ -119,49 +124,114 @@ class HeldRun:
             Moved: it is not accepted any more; it stands in the audit.
             LeaseLost: the lease is not ours any more.
         """
+        await self.append_outcome_of(lambda: data)
+
+    async def append_outcome_of(self, build: Callable[[], Sequence[EventData]]) -> None:
+        """Append what already happened and what follows from it in the present state, built anew as often as the version moves.
+
+        Raises:
+            Moved: it is not accepted any more; it stands in the audit.
+            LeaseLost: the lease is not ours any more.
+        """
         try:
-            await self.journal.append_outcome(data, actor=self._actor, epoch=self._keeper.epoch, elapsed=self.elapsed())
+            await self.journal.append_outcome(
+                build, actor=self._actor, epoch=self._keeper.epoch, elapsed=self.elapsed()
+            )
         except (Conflict, Rejected) as error:
             if isinstance(error, Rejected):
                 await self.journal.refresh()
             raise self._lost_or_moved(error) from error
 
-    def _check_lease(self) -> None:
+    async def refresh(self) -> bool:
+        """Read what others appended; True when there was anything.
+
+        Raises:
+            LeaseLost: another worker has taken the lease since.
+            StoreError: the store cannot be read.
+        """
+        moved = await self.journal.refresh()
+        if self.state.epoch != self._keeper.epoch:
+            self._keeper.lost.cancel(f"epoch {self.state.epoch} was taken by another worker")
+        self.check_lease()
+        return moved
+
+    async def confirm_lease(self) -> None:
+        """Make sure, before an effect, that the lease did not end unnoticed.
+
+        Raises:
+            LeaseLost: it did, and another worker has it.
+            StoreError: the store could not be asked.
+        """
+        await self._keeper.confirm()
+        self.check_lease()
+
+    def check_lease(self) -> None:
+        """Go on only while the lease is not known to be lost.
+
+        Raises:
+            LeaseLost: it is.
+        """
         if self._keeper.lost.is_cancelled:
             raise LeaseLost(self._keeper.lost.reason)
 
     def _lost_or_moved(self, error: Conflict | Rejected) -> CheckreinError:
-        if error.code == "lease_lost":
+        if error.code == "lease_lost" or self.state.epoch != self._keeper.epoch:
             self._keeper.lost.cancel(str(error))
             return LeaseLost(str(error))
         return Moved(str(error))
 
     async def watch(self) -> None:
         """Set `signal` when somebody cancels the run or the lease is lost; ends when the run does, or when it is cancelled."""
-        lost = self.clock.spawn(self._watch_lease(), name=f"watch-lease-{self.run_id}")
-        try:
-            offset = self.state.version
-            async for body in self.journal.store.follow(self.run_id, offset):
-                if b'"cancel_requested"' in body:
-                    data = decode_event(body, run_id=self.run_id, offset=offset).data
-                    if isinstance(data, CancelRequested):
-                        self.signal.cancel(data.reason)
-                offset += 1
-        finally:
-            lost.cancel()
+        self._keeper.lost.subscribe(self._let_go)
+        while True:
+            try:
+                await self._watch_log()
+            except StoreError:
+                # A store that is busy now and then must not make the run deaf to its cancellation.
+                await self.clock.sleep(WATCH_AGAIN_SECONDS)
+            else:
+                return
 
-    async def _watch_lease(self) -> None:
-        self.signal.cancel(await self._keeper.lost.wait())
+    def _let_go(self, reason: str) -> None:
+        self.leaving.cancel(reason)
+        self.signal.cancel(reason)
 
-    async def uninterrupted(self, work: Coroutine[object, object, T], *, name: str, seconds: float | None = None) -> T:
-        """Return what `work` returns, unless the run is cancelled, its lease lost, or the time is over before.
+    async def _watch_log(self) -> None:
+        offset = self.state.version
+        if self.state.cancel is not None:
+            self.signal.cancel(self.state.cancel)
+        async for body in self.journal.store.follow(self.run_id, offset):
+            if b'"cancel_requested"' in body:
+                data = decode_event(body, run_id=self.run_id, offset=offset).data
+                if isinstance(data, CancelRequested):
+                    self.signal.cancel(data.reason)
+            offset += 1
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait, while nothing runs.
+
+        Raises:
+            Interrupted: the lease was lost, or the worker stops.
+        """
+        await self.uninterrupted(self.clock.sleep(seconds), name=f"sleep-{self.run_id}", until=self.leaving)
+
+    async def uninterrupted(
+        self,
+        work: Coroutine[object, object, T],
+        *,
+        name: str,
+        seconds: float | None = None,
+        until: CancelSignal | None = None,
+    ) -> T:
+        """Return what `work` returns, unless a signal (by default `signal`) is set, or the time is over before.
 
         Raises:
             Interrupted: the signal came first; the work was cancelled and is not waited for.
             TimeoutError: the time was over first; likewise.
         """
+        signal = until or self.signal
         task = self.clock.spawn(work, name=name)
-        stop = self.clock.spawn(self.signal.wait(), name=f"{name}-stop")
+        stop = self.clock.spawn(signal.wait(), name=f"{name}-stop")
         alarm = self.clock.spawn(self.clock.sleep(seconds), name=f"{name}-alarm") if seconds is not None else None
         others: list[asyncio.Task[object]] = [item for item in (stop, alarm) if item is not None]
         try:
@@ -169,7 +239,7 @@ class HeldRun:
             if task.done():
                 return task.result()
             if stop.done():
-                raise Interrupted(self.signal.reason)
+                raise Interrupted(signal.reason)
             raise TimeoutError
         finally:
             for item in (task, *others):

@@ -4,7 +4,7 @@ The invariant: `state` and `plan` are folds of what the store accepted, never of
 sent; a refusal goes to the audit and is raised. The batch that ends a run gets its `session.complete` here, so that no writer can forget it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -82,11 +82,11 @@ class Journal:
         return True
 
     def events_of(
-        self, data: Sequence[EventData], *, actor: str, epoch: int | None, elapsed: float = 0.0, first_id: str = ""
+        self, data: Sequence[EventData], *, actor: str, epoch: int | None, elapsed: float = 0.0, ids: Sequence[str] = ()
     ) -> tuple[Event, ...]:
         """Return `data` as events that follow the present version; the end of a session is added where the batch ends the run.
 
-        All ids are new, but for that of the first event when `first_id` gives it.
+        The first of them have the given ids, the others new ones.
 
         Raises:
             Rejected: the lifecycle refuses one of them.
@@ -95,7 +95,7 @@ class Journal:
         events = tuple(
             Event(
                 run_id=self.run_id,
-                event_id=first_id if first_id and index == 0 else self._ids.new_id(),
+                event_id=ids[index] if index < len(ids) else self._ids.new_id(),
                 expected_version=self.state.version + index,
                 at=at,
                 actor=actor,
@@ -131,7 +131,8 @@ class Journal:
             StoreError: the store could not append.
         """
         try:
-            events = self.events_of(data, actor=actor, epoch=epoch, elapsed=elapsed, first_id=first_id)
+            ids = (first_id,) if first_id else ()
+            events = self.events_of(data, actor=actor, epoch=epoch, elapsed=elapsed, ids=ids)
         except Rejected as error:
             await self._audit(error, actor, first_id)
             raise
@@ -172,37 +173,35 @@ class Journal:
             await self._audit(_as_rejection(error, self.state, events[-1].data.type), events[-1].actor)
 
     async def append_outcome(
-        self, data: Sequence[EventData], *, actor: str, epoch: int | None, elapsed: float = 0.0
+        self, build: Callable[[], Sequence[EventData]], *, actor: str, epoch: int | None, elapsed: float = 0.0
     ) -> None:
         """Append what already happened, again and again while the version moves, under the same ids.
+
+        Args:
+            build: gives the facts; what happened comes first, what follows from it in the present state comes after it.
+            actor: who says so.
+            epoch: the lease's epoch.
+            elapsed: active seconds in total.
 
         Raises:
             Rejected: the outcome is not accepted any more (the run ended, the call is settled, the lease is lost); it is in the audit.
             Conflict: `lease_lost`.
             StoreError: the store could not append.
         """
-        try:
-            events = self.events_of(data, actor=actor, epoch=epoch, elapsed=elapsed)
-            while True:
-                try:
-                    await self.send(events)
-                except Conflict as error:
-                    if error.code == "lease_lost":
-                        raise
-                    events = self._moved(events)
-                else:
-                    return
-        except Rejected as error:
-            await self._audit(error, actor)
-            raise
-
-    def _moved(self, events: Sequence[Event]) -> tuple[Event, ...]:
-        """Return the same facts for the version the log has now; a session's end is dropped or added as the new state demands."""
-        facts = [event for event in events if not isinstance(event.data, SessionComplete)]
-        version = self.state.version
-        return self._completed(
-            tuple(replace(event, expected_version=version + index) for index, event in enumerate(facts))
-        )
+        ids: list[str] = []
+        while True:
+            facts = build()
+            ids += [self._ids.new_id() for _ in facts[len(ids) :]]
+            try:
+                await self.send(self.events_of(facts, actor=actor, epoch=epoch, elapsed=elapsed, ids=ids))
+            except Rejected as error:
+                await self._audit(error, actor, ids[0])
+                raise
+            except Conflict as error:
+                if error.code == "lease_lost":
+                    raise
+            else:
+                return
 
     async def accepted_before(self, event: Event) -> bool:
         """Tell whether the store has this event; the same id with other content is an error.

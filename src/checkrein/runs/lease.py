@@ -22,13 +22,21 @@ RENEWALS_PER_LEASE: Final = 10 / 3
 """A lease of 5 s is renewed every 1.5 s, so two renewals in a row may fail."""
 
 
-def our_identity(name: str) -> str:
-    """Return who we are as a lease's owner: boot id, pid namespace, process id and start time, so that others can tell when we are gone."""
+def our_identity(name: str, number: str) -> str:
+    """Return who we are as a lease's owner.
+
+    Boot id, pid namespace, process id and start time let others tell when we are gone; the number tells the workers of one process apart.
+    """
     pid = os.getpid()
-    return json.dumps(
-        {"boot": _boot_id(), "namespace": _pid_namespace(), "pid": pid, "started": _start_time(pid), "name": name},
-        sort_keys=True,
-    )
+    identity = {
+        "boot": _boot_id(),
+        "namespace": _pid_namespace(),
+        "pid": pid,
+        "started": _start_time(pid),
+        "name": name,
+        "number": number,
+    }
+    return json.dumps(identity, sort_keys=True, separators=(",", ":"))
 
 
 def is_gone(owner: str) -> bool:
@@ -98,17 +106,24 @@ def _actor(owner: str) -> str:
 class LeaseKeeper:
     """Renews one lease in the background until it is released or lost.
 
+    Args:
+        journal: the run's log.
+        epoch: the lease's epoch.
+        seconds: how long a renewal lasts.
+        clock: the time.
+        claimed_at: what the clock's `monotonic` said before the lease was claimed.
+
     Attributes:
         lost: set when the lease is certainly not ours any more.
     """
 
-    def __init__(self, journal: Journal, *, epoch: int, seconds: float, clock: Clock) -> None:
+    def __init__(self, journal: Journal, *, epoch: int, seconds: float, clock: Clock, claimed_at: float) -> None:
         self.lost = CancelSignal()
         self.epoch = epoch
         self._journal = journal
         self._seconds = seconds
         self._clock = clock
-        self._renewed_at = clock.monotonic()
+        self._renewed_at = claimed_at
         self._is_kept = True
         self._timer = self._schedule()
 
@@ -122,17 +137,36 @@ class LeaseKeeper:
         if not self._is_kept:
             return
         try:
+            await self._renew_now()
+        except StoreError as error:
+            if self._is_over():
+                self.lost.cancel(f"the lease could not be renewed: {error}")
+        if self._is_kept and not self.lost.is_cancelled:
+            self._timer = self._schedule()
+
+    async def _renew_now(self) -> None:
+        asked_at = self._clock.monotonic()
+        try:
             await self._journal.store.renew(self._journal.run_id, epoch=self.epoch, seconds=self._seconds)
-            self._renewed_at = self._clock.monotonic()
         except Conflict:
             self.lost.cancel("another worker took the lease")
-            return
-        except StoreError as error:
-            if self._clock.monotonic() - self._renewed_at >= self._seconds:
-                self.lost.cancel(f"the lease could not be renewed: {error}")
-                return
-        if self._is_kept:
-            self._timer = self._schedule()
+        else:
+            self._renewed_at = asked_at
+
+    def _is_over(self) -> bool:
+        """Tell whether the lease may have ended, by our own clock."""
+        return self._clock.monotonic() - self._renewed_at >= self._seconds
+
+    async def confirm(self) -> None:
+        """Ask the store whether the lease is still ours, if it may have ended; `lost` is set when it is not.
+
+        A process that was stopped and goes on does not know it, but its clock does.
+
+        Raises:
+            StoreError: the store could not be asked.
+        """
+        if self._is_over() and not self.lost.is_cancelled:
+            await self._renew_now()
 
     def stop(self) -> None:
         """Stop renewing; the lease then ends by itself unless it is released."""

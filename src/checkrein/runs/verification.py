@@ -45,12 +45,13 @@ async def verify_run(held: HeldRun) -> None:
     """
     position = held.state.version
     measured: list[_Measured] = []
-    broken: list[EventData] = []
-    for check in held.task.required_checks():
+    checks = held.task.required_checks()
+    broken: list[EventData] = _lost_checks(held, checks)
+    for check in checks:
         try:
             measured.append(await _measure(held, check))
         except VerifierFailed as error:
-            broken.append(_broken(check, str(error)))
+            broken.append(_broken(check.id, str(error)))
     if broken:
         await held.append(*broken)
         return
@@ -64,6 +65,13 @@ async def verify_run(held: HeldRun) -> None:
         await held.append(
             CheckPassed(evidence=evidence, reread=tuple(Artifact(path, digest) for path, digest in reread.items()))
         )
+
+
+def _lost_checks(held: HeldRun, checks: tuple[Check, ...]) -> list[EventData]:
+    """Return a cause for each check that the run must pass and the task, whose code was changed meanwhile, no longer has."""
+    known = {(check.id, check.verifier.subject) for check in checks}
+    lost = [spec.id for spec in held.state.task.checks if (spec.id, spec.subject) not in known]
+    return [_broken(check_id, "the task, as it is now, has no such check") for check_id in lost]
 
 
 async def _measure(held: HeldRun, check: Check) -> _Measured:
@@ -142,11 +150,11 @@ def _evidence(held: HeldRun, item: _Measured, position: int) -> Evidence:
     )
 
 
-def _broken(check: Check, reason: str) -> Blocked:
+def _broken(check_id: str, reason: str) -> Blocked:
     cause = Cause(
-        id=f"verifier:{check.id}",
+        id=f"verifier:{check_id}",
         kind="verifier",
-        detail=check.id,
-        message=f"the check {check.id} could not be measured: {reason}; mend that, then `checkrein unblock RUN verifier:{check.id}`",
+        detail=check_id,
+        message=f"the check {check_id} could not be measured: {reason}; mend that, then `checkrein unblock RUN verifier:{check_id}`",
     )
     return Blocked(cause=cause)

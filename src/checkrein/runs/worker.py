@@ -13,7 +13,7 @@ import msgspec
 
 from checkrein.clock import SystemClock, SystemIds
 from checkrein.codec.wire import decode_events
-from checkrein.errors import CheckreinError, Conflict, LeaseHeld, TaskError
+from checkrein.errors import CheckreinError, Conflict, LeaseHeld, StoreError, TaskError
 from checkrein.kernel.budget import Amounts
 from checkrein.kernel.run import fold_run
 from checkrein.kernel.state import Phase, RunState, is_claimable
@@ -21,7 +21,7 @@ from checkrein.ports.clock import Clock, IdSource
 from checkrein.ports.store import RunQuery, RunStore
 from checkrein.runs.calls import CallRunner, Progress
 from checkrein.runs.commands import Commands, Reconciled
-from checkrein.runs.driver import drive
+from checkrein.runs.driver import drive, waits_for_code
 from checkrein.runs.held import HeldRun, LeaseLost
 from checkrein.runs.journal import Journal
 from checkrein.runs.lease import DEFAULT_LEASE_SECONDS, LeaseKeeper, claim, our_identity
@@ -33,6 +33,7 @@ from checkrein.values import NULL, JsonData
 __all__ = ["Worker", "WorkerFailure", "WorkerOptions"]
 
 MAX_FAILURES = 100
+_STOPS = "the worker stops"
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,12 +100,17 @@ class Worker:
         self._clock = clock or SystemClock()
         self._ids = ids or SystemIds()
         self._options = options or WorkerOptions()
-        self._owner = our_identity(self._options.name)
+        self._owner = our_identity(self._options.name, self._ids.new_id())
         self._stopping = False
         self._held: dict[str, HeldRun] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._claiming: asyncio.Task[None] | None = None
         self._failures: list[WorkerFailure] = []
+
+    @property
+    def owner(self) -> str:
+        """Who it is as a lease's owner."""
+        return self._owner
 
     @property
     def failures(self) -> tuple[WorkerFailure, ...]:
@@ -186,8 +192,13 @@ class Worker:
         await self.stop()
 
     async def stop(self) -> None:
-        """Claim nothing more, let running calls end within the drain time, record what is known, and give every lease back."""
+        """Claim nothing more, let running calls end within the drain time, record what is known, and give every lease back.
+
+        What only waits (for an accepted job, for the next try) is left at once. A lease is kept, to end by itself, while a body that did not obey still runs.
+        """
         self._stopping = True
+        for held in self._held.values():
+            held.leaving.cancel(_STOPS)
         if self._claiming is not None:
             self._claiming.cancel()
             self._claiming = None
@@ -196,7 +207,7 @@ class Worker:
             return
         _, late = await self._wait(running)
         for held in self._held.values():
-            held.signal.cancel("the worker stops")
+            held.signal.cancel(_STOPS)
         if late:
             await asyncio.wait(late)
 
@@ -250,13 +261,16 @@ class Worker:
         """Claim one run, advance it until it rests, and return its state.
 
         Raises:
-            LeaseHeld: another worker holds it.
+            LeaseHeld: another worker holds it, or this one advances it already.
             LeaseLost: another worker took it over meanwhile.
+            Conflict: another worker was quicker and has brought it to rest.
             TaskError: its task is none of ours.
             RunNotFound: no such run.
             StoreError: the store could not be read or written.
             OSError: its folder could not be prepared.
         """
+        if run_id in self._running:
+            raise LeaseHeld(run_id, self._owner, self._options.lease_seconds)
         current = asyncio.current_task()
         if current is not None:
             self._running[run_id] = current
@@ -278,28 +292,38 @@ class Worker:
                 f"run {run_id} is of a task that this worker does not have",
                 f"give it that task; it has {known}",
             )
-        epoch = await self._claim(journal)
-        keeper = LeaseKeeper(journal, epoch=epoch, seconds=self._options.lease_seconds, clock=self._clock)
+        if waits_for_code(journal.state, task):
+            return journal.state
+        keeper = await self._claim(journal)
         try:
-            await self._drive(journal, task, keeper)
-        except LeaseLost:
+            is_free = await self._drive(journal, task, keeper)
+        finally:
             keeper.stop()
-            raise
-        except BaseException:
-            keeper.stop()
-            raise
-        await keeper.release()
+        if is_free:
+            await self._release(keeper, run_id)
         return journal.state
 
-    async def _claim(self, journal: Journal) -> int:
+    async def _claim(self, journal: Journal) -> LeaseKeeper:
+        seconds = self._options.lease_seconds
         while True:
+            claimed_at = self._clock.monotonic()
             try:
-                return await claim(journal, owner=self._owner, seconds=self._options.lease_seconds)
+                epoch = await claim(journal, owner=self._owner, seconds=seconds)
             except Conflict:
                 if not is_claimable(journal.state):
                     raise
+            else:
+                return LeaseKeeper(journal, epoch=epoch, seconds=seconds, clock=self._clock, claimed_at=claimed_at)
 
-    async def _drive(self, journal: Journal, task: Task, keeper: LeaseKeeper) -> None:
+    async def _release(self, keeper: LeaseKeeper, run_id: str) -> None:
+        try:
+            await keeper.release()
+        except StoreError as error:
+            # The run rests, and that is what the caller asked for; the lease ends by itself.
+            self._note_failure(run_id, error)
+
+    async def _drive(self, journal: Journal, task: Task, keeper: LeaseKeeper) -> bool:
+        """Advance the run; False when a body that was given up still runs, so that its folder must not be used by the next owner."""
         folder = await prepare_folder(task.workspace, journal.state)
         held = HeldRun(
             journal, task=task, keeper=keeper, folder=folder, actor=f"worker:{self._options.name}", clock=self._clock
@@ -308,6 +332,7 @@ class Worker:
         try:
             calls = CallRunner(held, retry=self._options.retry, on_progress=self._options.on_progress)
             await drive(held, calls, must_stop=self._must_stop)
+            return not calls.has_running_body
         finally:
             self._held.pop(journal.run_id, None)
 

@@ -10,6 +10,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 from checkrein.errors import PathEscape
@@ -51,8 +52,14 @@ def _prepare(workspace: Path, state: RunState) -> Path:
 def _copy(source: Path, target: Path, epoch: int) -> None:
     partial = target.with_name(f".{target.name}.{epoch}.{os.getpid()}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    shutil.copytree(source, partial, symlinks=True, ignore=_vanishing)
+    shutil.copytree(source, partial, symlinks=True, ignore=_vanishing, copy_function=_copy_file)
     partial.rename(target)
+
+
+def _copy_file(source: str, target: str) -> None:
+    """Copy a file, unless the worker that lost its lease has just removed it."""
+    with suppress(FileNotFoundError):
+        shutil.copy2(source, target)
 
 
 def _vanishing(folder: str, names: list[str]) -> Iterable[str]:

@@ -85,6 +85,10 @@ class Dispatcher:
         """The bodies that were given up and still run, by task name."""
         return tuple(sorted(task.get_name() for task in self._desk.abandoned))
 
+    def is_running(self, call: PreparedCall, context: ToolContext) -> bool:
+        """Whether a body of this call was given up and still runs."""
+        return _task_name(call, context) in self.abandoned
+
     def prepare(self, name: str, arguments: JsonObject, *, malformed: str = "") -> PreparedCall | FailedCall:
         """Decide whether a call can be made; runs nothing of the tool's body.
 
@@ -210,7 +214,7 @@ class Dispatcher:
     def _launch(self, call: PreparedCall, context: ToolContext, key: str) -> Flight:
         traits = call.tool.traits
         watch = Watch(
-            f"tool {call.name} {context.call_id}",
+            _task_name(call, context),
             traits.timeout_seconds,
             self._options.grace_seconds,
             traits.cancellable,
@@ -262,6 +266,10 @@ class Dispatcher:
         if isinstance(made, AcceptedJob):
             return FailedCall("internal", "a job's outcome cannot be another job", attempts=attempt)
         return made
+
+
+def _task_name(call: PreparedCall, context: ToolContext) -> str:
+    return f"tool {call.name} {context.call_id}"
 
 
 _Checker = Callable[[JsonObject], None]
