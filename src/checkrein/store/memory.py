@@ -113,6 +113,7 @@ class MemoryStore:
         self, run_id: str, *, version: int, epoch: int | None, rows: Sequence[Row], head: RunHead
     ) -> Appended:
         """Append a batch by compare-and-set; see the port."""
+        border.check_run_id(run_id)
         border.check_count("version", version)
         border.check_epoch(epoch)
         border.check_batch(rows, head)
@@ -127,6 +128,7 @@ class MemoryStore:
         self, run_id: str, *, version: int, lease: NewLease, rows: Sequence[Row], head: RunHead
     ) -> Appended:
         """Take the lease and append the batch that says so; see the port."""
+        border.check_run_id(run_id)
         border.check_count("version", version)
         border.check_lease(lease)
         border.check_batch(rows, head)
@@ -150,6 +152,7 @@ class MemoryStore:
 
     async def renew(self, run_id: str, *, epoch: int, seconds: float) -> None:
         """Let the lease end `seconds` from now; see the port."""
+        border.check_run_id(run_id)
         border.check_count("epoch", epoch)
         border.check_seconds("lease seconds", seconds)
         run = self._run(run_id)
@@ -160,6 +163,7 @@ class MemoryStore:
 
     async def release(self, run_id: str, *, epoch: int) -> bool:
         """Give the lease back; see the port."""
+        border.check_run_id(run_id)
         border.check_count("epoch", epoch)
         run = self._run(run_id)
         if epoch != run.epoch or not run.is_held:
@@ -169,6 +173,7 @@ class MemoryStore:
 
     async def get(self, run_id: str) -> RunRow:
         """Return one run; see the port."""
+        border.check_run_id(run_id)
         return self._row(self._run(run_id))
 
     async def find_event(self, run_id: str, event_id: str) -> tuple[int, bytes] | None:
@@ -190,6 +195,7 @@ class MemoryStore:
 
     async def read(self, run_id: str, offset: int = 0, limit: int | None = None) -> Sequence[bytes]:
         """Return the bodies of a run's events; see the port."""
+        border.check_run_id(run_id)
         border.check_count("offset", offset)
         if limit is not None:
             border.check_count("limit", limit)
@@ -225,11 +231,13 @@ class MemoryStore:
 
     async def record_refusal(self, run_id: str, refusal: Refusal) -> None:
         """Append one refusal to the run's audit; see the port."""
+        border.check_run_id(run_id)
         border.check_refusal(refusal)
         self._run(run_id).refusals.append(refusal)
 
     async def refusals(self, run_id: str) -> Sequence[Refusal]:
         """Return the run's audit, oldest first; see the port."""
+        border.check_run_id(run_id)
         return list(self._run(run_id).refusals)
 
     async def report(self) -> StoreReport:
@@ -249,7 +257,6 @@ class MemoryStore:
             raise StoreError(msg)
 
     def _run(self, run_id: str) -> _Run:
-        border.check_run_id(run_id)
         self._check_open()
         run = self._runs.get(run_id)
         if run is None:
