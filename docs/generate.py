@@ -53,7 +53,15 @@ def pages() -> Iterator[Path]:
 
 
 def regenerated(text: str) -> str:
-    """Return a page's text with every block written anew; KeyError for a block nobody generates."""
+    """Return a page's text with every block written anew.
+
+    Raises:
+        LookupError: nobody generates a block of that name.
+    """
+    unknown = {found["name"] for found in BLOCK.finditer(text)} - set(BLOCKS)
+    if unknown:
+        msg = f"nobody generates {', '.join(sorted(unknown))}; the blocks are {', '.join(sorted(BLOCKS))}"
+        raise LookupError(msg)
     return BLOCK.sub(lambda found: f"{found['head']}{BLOCKS[found['name']]()}\n{found['tail']}", text)
 
 
