@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from checkrein import Budget, RunState, Task, Worker
+from checkrein import RunState, Task, Worker
 from checkrein.cli.resolver import FolderResolver
 from checkrein.cli.trust import take_folder
 from checkrein.codec.wire import decode_events
@@ -75,10 +75,9 @@ def planned_by(task: Task, planner: Planner) -> Task:
     return replace(task, planner=planner)
 
 
-def limited(task: Task, **limits: float) -> Task:
-    """Return the task with other limits."""
-    budget = msgspec.convert({**msgspec.structs.asdict(task.budget), **limits}, Budget)
-    return replace(task, budget=budget)
+def limited(task: Task, tool_calls: int) -> Task:
+    """Return the task with another limit on tool calls."""
+    return replace(task, budget=msgspec.structs.replace(task.budget, tool_calls=tool_calls))
 
 
 def asked(task: Task, history: History, last_error: LastError | None) -> Plan:

@@ -227,11 +227,8 @@ def _broken_calls(store: RunStore) -> list[Callable[[], Awaitable[object]]]:
         partial(store.create, run_id, "", good, fine)
         for run_id in ("", "x" * 129, "a/b", "..", "a b", "é", "a\n", "\0", "'; --")
     ]
-    leases = [
-        NewLease(owner="", seconds=1),
-        NewLease(owner="me", seconds=0),
-        NewLease(owner="me", seconds=float("inf")),
-    ]
+    wrong = (("", 1), ("me", 0), ("me", float("inf")))
+    leases = [NewLease(owner=owner, seconds=seconds) for owner, seconds in wrong]
     claims = [partial(store.claim, "run", version=1, lease=lease, rows=good, head=fine) for lease in leases]
     queries = [
         RunQuery(limit=0),
