@@ -68,6 +68,8 @@ def open_store(path: Path, options: SqliteOptions, *, is_writer: bool) -> Connec
         raise DamagedStore(str(path), "the file is empty")
     connection = Connection(str(path), vfs=_CHECKSUM_VFS)
     try:
+        # Until it is known to be ours, nothing is written, not even by moving the write-ahead log into the file on closing.
+        connection.raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         _wait_politely(connection, options.patience_seconds)
         if options.is_exclusive:
             connection.pragma("locking_mode", "exclusive")
@@ -77,7 +79,7 @@ def open_store(path: Path, options: SqliteOptions, *, is_writer: bool) -> Connec
         if is_writer:
             _prepare_to_write(connection, options)
         else:
-            _only_read(connection)
+            connection.pragma("query_only", "on")
     except BaseException:
         connection.close()
         raise
@@ -188,16 +190,11 @@ def _harden(connection: Connection) -> None:
 
 
 def _prepare_to_write(connection: Connection, options: SqliteOptions) -> None:
+    connection.raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
     connection.pragma("journal_mode", "wal")
     # NORMAL would lose acknowledged commits with the power.
     connection.pragma("synchronous", "full")
     connection.pragma("wal_autocheckpoint", options.checkpoint_pages)
-
-
-def _only_read(connection: Connection) -> None:
-    """Change nothing in the files, not even by moving the write-ahead log into the file when the connection is the last to close."""
-    connection.raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-    connection.pragma("query_only", "on")
 
 
 def _migrate(connection: Connection, path: Path) -> None:
