@@ -1,12 +1,17 @@
-"""What every test gets: a home of its own and Hypothesis without deadlines.
+"""What every test gets: a home of its own and Hypothesis without deadlines. What every run of the tests shows: its counts.
 
 Nothing here fakes a part of checkrein. A fixture for one room lives beside that room's tests.
 """
 
+import os
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
+
+from tests import counts
 
 # A deadline measures the machine, and a shared machine is slow now and then; amounts are bounded by max_examples.
 hypothesis.settings.register_profile("checkrein", deadline=None, print_blob=True)
@@ -26,3 +31,19 @@ def _private_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("NO_COLOR", "1")
         patch.setenv("COLUMNS", "120")
         yield
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Collect the counts of this run in a file, unless somebody already does; with pytest-xdist the workers inherit it."""
+    if counts.FILE not in os.environ:
+        folder = tempfile.TemporaryDirectory(prefix="checkrein-counts-")
+        os.environ[counts.FILE] = str(Path(folder.name, "counts.jsonl"))
+        config.add_cleanup(folder.cleanup)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the counts: pytest shows what a test prints only if it fails, and these are the point."""
+    file = Path(os.environ[counts.FILE])
+    if file.exists():
+        terminalreporter.section("counts")
+        terminalreporter.write_line(file.read_text(encoding="utf-8").rstrip())

@@ -18,7 +18,7 @@ def test_help_prints_one_line_for_each_task(arguments: tuple[str, ...], tmp_path
     done = _dev(*arguments, folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     explained = set(re.findall(r"^  (\w+) ", done.stdout, re.MULTILINE))
-    cases = re.findall(r"^  ([\w |]+)\) exec", DEV.read_text(encoding="utf-8"), re.MULTILINE)
+    cases = re.findall(r"^  ([\w |]+)\)(?: exec|$)", DEV.read_text(encoding="utf-8"), re.MULTILINE)
     known = {task.strip() for case in cases for task in case.split("|")}
     assert {"demo", "test", "check", "bench", "crash"} <= known <= explained
 
