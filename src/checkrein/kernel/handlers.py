@@ -76,7 +76,11 @@ def _budget_reserved(state: RunState, data: BudgetReserved) -> RunState:
 
 
 def _budget_settled(state: RunState, data: BudgetSettled) -> RunState:
-    reserved = next(item.amounts for item in state.reservations if item.child == data.child)
+    reserved = next((item.amounts for item in state.reservations if item.child == data.child), None)
+    if reserved is None:
+        raise IllegalTransition(
+            "run", state.phase, f"{data.type} of {data.child!r}, which has no share,", state.run_id, ()
+        )
     left = tuple(item for item in state.reservations if item.child != data.child)
     return replace(state, budget=state.budget.settling(reserved, data.used), reservations=left)
 
