@@ -12,9 +12,17 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from io import StringIO
 from pathlib import Path
 
+from rich.console import Console
+
+from checkrein.cli.main import COMMANDS, app
+from checkrein.kernel.agent import AGENT_MACHINE
+from checkrein.kernel.run import RUN_MACHINE
+
 ROOT = Path(__file__).resolve().parent.parent
+HELP_COLUMNS = 100
 BLOCK = re.compile(r"(?P<head><!-- generated: (?P<name>[\w-]+) -->\n)(?P<body>.*?)(?P<tail><!-- end -->)", re.DOTALL)
 
 
@@ -40,9 +48,47 @@ def _room(path: Path) -> tuple[str, str] | None:
     return (f"{path.name}/" if path.is_dir() else path.name), " ".join(text.partition("\n\n")[0].split())
 
 
+def run_diagram() -> str:
+    """Return the run's phases and what leads from one to the next."""
+    return f"```mermaid\n{RUN_MACHINE.to_mermaid()}```"
+
+
+def run_table() -> str:
+    """Return every event of a run against every phase."""
+    return RUN_MACHINE.to_markdown()
+
+
+def agent_diagram() -> str:
+    """Return the agent's phases and what leads from one to the next."""
+    return f"```mermaid\n{AGENT_MACHINE.to_mermaid()}```"
+
+
+def cli_help() -> str:
+    """Return what `checkrein --help` prints."""
+    return _help()
+
+
+def cli_commands() -> str:
+    """Return what `--help` prints for each command, under a heading each."""
+    return "\n\n".join(f"## checkrein {name}\n\n{_help(name)}" for name in sorted(COMMANDS))
+
+
+def _help(*command: str) -> str:
+    printed = StringIO()
+    console = Console(file=printed, width=HELP_COLUMNS, color_system=None, force_terminal=False)
+    app.help_print(command, console=console)
+    lines = (line.rstrip() for line in printed.getvalue().strip("\n").splitlines())
+    return "\n".join(["```text", *lines, "```"])
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
+    "agent-diagram": agent_diagram,
+    "cli-commands": cli_commands,
+    "cli-help": cli_help,
     "dev-tasks": dev_tasks,
     "rooms": rooms,
+    "run-diagram": run_diagram,
+    "run-table": run_table,
 }
 
 
