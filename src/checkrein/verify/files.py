@@ -103,7 +103,8 @@ def _parse_markdown(check: FileCheck, content: bytes) -> str:
     hollow = [name for name in check.sections if not present[folded(name)]]
     if hollow:
         raise Unmet("empty_section", f"{check.path} has nothing under the heading {_listed(hollow)}", {"empty": hollow})
-    return f"Markdown with {len(document.headings)} headings" + (
+    count = len(document.headings)
+    return f"Markdown with {count} heading{'' if count == 1 else 's'}" + (
         f", among them {_listed(check.sections)}" if check.sections else ""
     )
 
