@@ -33,6 +33,8 @@ from checkrein.values import NULL, JsonData
 __all__ = ["Worker", "WorkerFailure", "WorkerOptions"]
 
 MAX_FAILURES = 100
+MOST_CLAIMABLE = 1_000
+LONGEST_PAUSE_SECONDS = 60.0
 _STOPS = "the worker stops"
 
 
@@ -66,6 +68,16 @@ class WorkerFailure(msgspec.Struct, frozen=True):
     run_id: str
     error: str
     at: float
+
+
+class _Pause(msgspec.Struct, frozen=True):
+    """A run that is left alone until a time of the monotonic clock."""
+
+    seconds: float
+    until: float
+
+
+_NO_PAUSE = _Pause(0.0, float("-inf"))
 
 
 class Worker:
@@ -106,6 +118,7 @@ class Worker:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._claiming: asyncio.Task[None] | None = None
         self._failures: list[WorkerFailure] = []
+        self._pauses: dict[str, _Pause] = {}
 
     @property
     def owner(self) -> str:
@@ -234,24 +247,40 @@ class Worker:
         if free <= 0:
             return
         try:
-            query = RunQuery(tasks=tuple(self._tasks), claimable=True, limit=free + len(self._running))
+            query = RunQuery(tasks=tuple(self._tasks), claimable=True, limit=MOST_CLAIMABLE)
             rows = await self._store.list_runs(query) if self._tasks else ()
         except CheckreinError as error:
             self._note_failure("", error)
             return
-        for row in [row for row in reversed(rows) if row.run_id not in self._running][:free]:
-            task = self._clock.spawn(self._supervise(row.run_id), name=f"run-{row.run_id}")
-            self._running[row.run_id] = task
+        now = self._clock.monotonic()
+        # The longest unchanged first, so that none waits for ever behind newer ones.
+        waiting = (row.run_id for row in reversed(rows) if row.run_id not in self._running)
+        ready = [run_id for run_id in waiting if self._pauses.get(run_id, _NO_PAUSE).until <= now]
+        for run_id in ready[:free]:
+            self._running[run_id] = self._clock.spawn(self._supervise(run_id), name=f"run-{run_id}")
 
     async def _supervise(self, run_id: str) -> None:
         try:
-            await self._advance(run_id)
+            state = await self._advance(run_id)
+            is_idle = not _rests(state) and not self._stopping
         except (LeaseHeld, LeaseLost, Conflict):
-            pass  # another worker was quicker; that is what leases are for
+            is_idle = False  # another worker was quicker; that is what leases are for
         except Exception as error:  # noqa: BLE001  one run's failure must not end the others
             self._note_failure(run_id, error)
+            is_idle = True
         finally:
             self._running.pop(run_id, None)
+        if is_idle:
+            self._pause(run_id)
+        else:
+            self._pauses.pop(run_id, None)
+
+    def _pause(self, run_id: str) -> None:
+        """Leave a run alone for longer each time that nothing came of advancing it: every try is an event in its log."""
+        seconds = min(
+            LONGEST_PAUSE_SECONDS, self._pauses.get(run_id, _NO_PAUSE).seconds * 2 or self._options.lease_seconds
+        )
+        self._pauses[run_id] = _Pause(seconds, self._clock.monotonic() + seconds)
 
     def _note_failure(self, run_id: str, error: Exception) -> None:
         self._failures.append(WorkerFailure(run_id, f"{type(error).__name__}: {error}", self._clock.now()))

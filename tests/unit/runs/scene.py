@@ -18,14 +18,29 @@ from checkrein.runs.replay import replay_run
 from checkrein.runs.task import OnFailure, Policy, Task, allow_listed
 from checkrein.runs.worker import Worker, WorkerOptions
 from checkrein.store import MemoryStore
-from checkrein.testing.manual_clock import ManualClock
+from checkrein.testing import CrashPoint, ManualClock
 from checkrein.tools.function import FunctionTool, tool
 from checkrein.tools.outcomes import RetryPolicy
 
-__all__ = ["Exists", "Scene", "Script", "gate", "put"]
+__all__ = ["Exists", "Gate", "Scene", "Script", "gate", "hang", "put", "step", "write"]
 
 LEASE_SECONDS = 5.0
 T = TypeVar("T")
+
+
+def step(name: str, tool_name: str = "") -> Step:
+    """Return a step that calls a tool without arguments, by default the one of its own name."""
+    return Step(id=name, description=f"call {name}", tool_name=tool_name or name)
+
+
+def write(name: str = "report", path: str = "report.txt", text: str = "all well") -> Step:
+    """Return a step that writes a file."""
+    return Step(id=name, description="write", tool_name="put", arguments={"path": path, "text": text})
+
+
+async def hang(_name: str = "") -> None:
+    """Wait for ever."""
+    await asyncio.Event().wait()
 
 
 @tool(idempotent=True, inline=True)
@@ -153,6 +168,24 @@ class Scene:
             name=name, claims="named", lease_seconds=LEASE_SECONDS, retry=RetryPolicy(attempts=attempts)
         )
         return Worker(store=store or self.store, tasks=tasks, clock=self.clock, options=options)
+
+    def deaf(self, store: RunStore | None = None) -> RunStore:
+        """Return the store as a process sees it that was stopped: its lease is never renewed."""
+        return CrashPoint(at=1, among=("before renew",), deed=hang).store(store or self.store)
+
+    async def crash(self, task: Task, run_id: str, name: str) -> None:
+        """Let a worker advance a run to the first point of that name, never go on, and lose its lease."""
+        reached = asyncio.Event()
+
+        async def die(_name: str) -> None:
+            reached.set()
+            await hang()
+
+        point = CrashPoint(at=1, among=(name,), deed=die)
+        worker = self.worker(point.task(task), store=self.deaf(point.store(self.store)), name="crashed")
+        self.spawn(worker.advance(run_id))
+        await reached.wait()
+        await self.clock.advance(LEASE_SECONDS + 1)
 
     def spawn(self, work: Coroutine[object, object, T]) -> asyncio.Task[T]:
         """Start something beside the test."""

@@ -8,16 +8,15 @@ from checkrein.errors import Conflict, LeaseHeld, StoreError
 from checkrein.harness.planners import Step
 from checkrein.kernel.events import LeaseTaken
 from checkrein.kernel.state import Phase, RunState
-from checkrein.ports.store import RunStore
 from checkrein.ports.tool import Accepted, ToolContext
 from checkrein.runs.held import LeaseLost
 from checkrein.runs.worker import Worker
 from checkrein.testing import CrashPoint
 from checkrein.tools.function import tool
-from tests.unit.runs.scene import LEASE_SECONDS, Exists, Scene, Script, gate
+from tests.unit.runs.scene import LEASE_SECONDS, Exists, Scene, Script, gate, step, write
 
-REPORT = Step(id="report", description="write", tool_name="put", arguments={"path": "report.txt", "text": "all well"})
-HELD = Step(id="held", description="wait", tool_name="held")
+REPORT = write()
+HELD = step("held")
 
 
 async def _folders(scene: Scene, run_id: str) -> list[str]:
@@ -58,7 +57,7 @@ async def test_a_worker_whose_lease_was_taken_records_nothing_and_its_late_outco
 ) -> None:
     held, handle = gate(idempotent=True, cancellable=False)
     task = scene.task(Script([HELD, REPORT]), held)
-    stale, taker = scene.worker(task, store=_deaf(scene.store), name="stale"), scene.worker(task, name="taker")
+    stale, taker = scene.worker(task, store=scene.deaf(), name="stale"), scene.worker(task, name="taker")
     run_id = await stale.submit(task)
     stuck = scene.spawn(stale.advance(run_id))
     await handle.entered.wait()
@@ -93,7 +92,7 @@ async def test_a_late_write_of_a_worker_that_lost_its_lease_does_not_touch_what_
         await wrote.wait()
 
     task = scene.task(Script([REPORT, HELD]), late, checks=[Exists(before=let_it_write)])
-    stale, taker = scene.worker(task, store=_deaf(scene.store), name="stale"), scene.worker(task, name="taker")
+    stale, taker = scene.worker(task, store=scene.deaf(), name="stale"), scene.worker(task, name="taker")
     run_id = await stale.submit(task)
     stuck = scene.spawn(stale.advance(run_id))
     await entered.wait()
@@ -118,7 +117,7 @@ async def test_no_body_starts_on_a_lease_that_may_be_over_before_the_store_confi
 
     slow = CrashPoint(at=1, among=("after append step.start tool.call",), deed=be_slow).store(scene.store)
     task = scene.task(Script([HELD], [REPORT]), held)
-    stale, taker = scene.worker(task, store=_deaf(slow), name="stale"), scene.worker(task, name="taker")
+    stale, taker = scene.worker(task, store=scene.deaf(slow), name="stale"), scene.worker(task, name="taker")
     run_id = await stale.submit(task)
     stuck = scene.spawn(stale.advance(run_id))
     await granted.wait()
@@ -229,15 +228,6 @@ async def test_a_lease_that_cannot_be_given_back_does_not_hide_the_end(scene: Sc
     run_id = await worker.submit(task)
     assert (await worker.advance(run_id)).phase is Phase.SUCCEEDED
     assert [failure.run_id for failure in worker.failures] == [run_id]
-
-
-def _deaf(store: RunStore) -> RunStore:
-    """Return a store in which a lease is never renewed, as for a process that was stopped."""
-
-    async def hang(_name: str) -> None:
-        await asyncio.Event().wait()
-
-    return CrashPoint(at=1, among=("before renew",), deed=hang).store(store)
 
 
 def _latest(scene: Scene) -> str:
