@@ -4,7 +4,6 @@ Whatever the person is shown was read from the store; what happens to the run is
 """
 
 import asyncio
-from contextlib import suppress
 
 import msgspec
 
@@ -159,12 +158,14 @@ class Driving:
         if self._is_waiting and self._work is not None:
             self._work.cancel()
             return
-        self._call.screen.note("cancelling: waiting for open calls; Ctrl-C again leaves at once")
         self._call.clock.spawn(self._cancel(), name="cancel")
 
     async def _cancel(self) -> None:
-        with suppress(Rejected):  # it ended by itself
+        try:
             await self._call.commands(self._store).cancel(self._view.run_id, "Ctrl-C")
+        except Rejected:
+            return  # it ended by itself
+        self._call.screen.note("cancel requested: waiting for open calls; Ctrl-C again leaves at once")
 
     def _terminate(self) -> None:
         self._terminated = True

@@ -16,7 +16,7 @@ from checkrein.errors import (
 )
 from checkrein.kernel.state import Phase, RunState
 
-__all__ = ["Exit", "Refused", "Usage", "exit_of", "exit_of_error"]
+__all__ = ["Exit", "NotCovered", "Refused", "Usage", "exit_of", "exit_of_error"]
 
 
 class Exit(IntEnum):
@@ -41,8 +41,12 @@ class Refused(CheckreinError):
     """What was asked for is not possible or not allowed now; nothing was done."""
 
 
+class NotCovered(TaskError):
+    """Something in a task folder cannot be covered by a hash, so the folder cannot be trusted."""
+
+
 _USAGE = (Usage, RunNotFound, AmbiguousRun, TaskError, DataError)
-_NOT_USAGE = (UntrustedTask, DamagedLog)
+_NOT_USAGE = (UntrustedTask, NotCovered, DamagedLog)
 
 
 def exit_of_error(error: Exception) -> Exit:

@@ -62,7 +62,7 @@ def _imported(folder: TaskFolder, file: str) -> ModuleType:
             msg = f"{file} imports {error.name!r}; write `from . import {error.name}` for a file of the task"
             raise LookupError(msg) from error
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         where = f" at line {error.lineno}" if isinstance(error, SyntaxError) else ""
         msg = f"{file} cannot be imported: {type(error).__name__}: {error}{where}"
         raise LookupError(msg) from error

@@ -15,11 +15,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, CycloptsError, Group, Parameter
 
+from checkrein.cli.consoles import QuietConsole
+
 if TYPE_CHECKING:
     from checkrein.cli.exits import Exit
     from checkrein.cli.invocation import Invocation
 
 __all__ = ["COMMANDS", "app", "main"]
+
+_MOST = 1_000_000
 
 _WORK = Group("Work", sort_key=1)
 _LOOK = Group("Look", sort_key=2)
@@ -38,6 +42,7 @@ app = App(
     default_parameter=Parameter(show_default=False, negative=""),
     version=lambda: version_of("checkrein"),
     result_action="return_value",
+    console=QuietConsole(),
     print_error=False,
     exit_on_error=False,
     suppress_keyboard_interrupt=False,
@@ -46,8 +51,15 @@ app = App(
 app["--help"].group = _HELP
 app["--version"].group = _HELP
 
-Count = Annotated[int, Parameter(show_default=True)]
-Lease = Annotated[float, Parameter(name="--lease", show_default=True)]
+
+def _positive(_type: object, value: float) -> None:
+    if not 0 < value <= _MOST:
+        msg = f"expected more than 0 and at most {_MOST:,}"
+        raise ValueError(msg)
+
+
+Count = Annotated[int, Parameter(show_default=True, validator=_positive)]
+Lease = Annotated[float, Parameter(name="--lease", show_default=True, validator=_positive)]
 
 
 @Parameter(name="*")
@@ -135,26 +147,27 @@ def resume(
 
 @app.command(group=_WORK, sort_key=3)
 def worker(
-    *paths: Path,
+    path: Path,
+    /,
+    *more: Path,
     once: bool = False,
     trust: bool = False,
     lease: Lease = 5.0,
-    concurrency: Count = 8,
     common: Common = _COMMON,
 ) -> int:
     """Advance every run of some tasks until Ctrl-C or SIGTERM, which end it cleanly.
 
     Args:
-        paths: The task files, or their folders.
+        path: A task file, or its folder.
+        more: Further ones.
         once: End when no run is left to advance.
         trust: Trust the folders' code as it is now, without asking.
         lease: Seconds that a run stays ours without a sign of life.
-        concurrency: Runs advanced at the same time.
         common: Store and output.
     """
     from checkrein.cli.commands.worker import WorkOptions, work
 
-    options = WorkOptions(paths=paths, once=once, trust=trust, lease_seconds=lease, concurrency=concurrency)
+    options = WorkOptions(paths=(path, *more), once=once, trust=trust, lease_seconds=lease)
     return _perform(work(common.invocation(), options))
 
 

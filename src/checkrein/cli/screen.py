@@ -7,7 +7,6 @@ printing stops, work does not.
 
 import io
 import json
-import os
 import re
 import shlex
 import sys
@@ -20,6 +19,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from checkrein.cli.consoles import QuietConsole, send_nowhere
 from checkrein.values import shorten, visible_text
 
 __all__ = ["Screen", "columns", "shown"]
@@ -35,14 +35,6 @@ def shown(text: object, *, limit: int = _LINE) -> str:
 def columns(text: str, width: int) -> str:
     """Return `text` filled with blanks to `width` columns of a terminal; wider text is left whole."""
     return text + " " * max(0, width - cell_len(text))
-
-
-class _QuietConsole(Console):
-    """A console whose reader may go away."""
-
-    def on_broken_pipe(self) -> None:
-        """Let go of the pipe; the screen looks at it."""
-        raise BrokenPipeError
 
 
 class Screen:
@@ -62,8 +54,8 @@ class Screen:
         self.is_gone = False
         self._store = store
         self._out = _stream("stdout")
-        self.console = _QuietConsole(file=self._out, markup=False, highlight=False, emoji=False)
-        self._errors = _QuietConsole(file=_stream("stderr"), markup=False, highlight=False, emoji=False)
+        self.console = QuietConsole(file=self._out, markup=False, highlight=False, emoji=False)
+        self._errors = QuietConsole(file=_stream("stderr"), markup=False, highlight=False, emoji=False)
 
     @property
     def is_live(self) -> bool:
@@ -131,14 +123,8 @@ class Screen:
             self._lost(self.console)
 
     def _lost(self, console: Console) -> None:
-        """Send further output of a stream that nobody reads nowhere, so that neither printing nor the end of the process fails."""
         self.is_gone = self.is_gone or console is self.console
-        try:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, console.file.fileno())
-            os.close(nowhere)
-        except (OSError, ValueError):
-            console.file = io.StringIO()
+        send_nowhere(console)
 
     def ask(self, question: str) -> bool:
         """Ask a person yes or no; anything but yes is no."""

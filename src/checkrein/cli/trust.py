@@ -17,20 +17,17 @@ from typing import cast
 
 import msgspec
 
+from checkrein.cli.exits import NotCovered
 from checkrein.errors import InvalidJson, TaskError
 from checkrein.ports.clock import Clock
 from checkrein.runs.taskfile import read_task_file
 from checkrein.values import canonical_json, parse_json
 
-__all__ = ["NotCovered", "TaskFolder", "TrustList", "take_folder"]
+__all__ = ["TaskFolder", "TrustList", "take_folder"]
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
 MAX_FILES = 10_000
 _LEFT_OUT = {"__pycache__", ".git", ".hg", ".svn", ".jj"}
-
-
-class NotCovered(TaskError):
-    """Something in a task folder cannot be covered by a hash, so the folder cannot be trusted."""
 
 
 class TaskFolder(msgspec.Struct, frozen=True):

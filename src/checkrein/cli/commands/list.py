@@ -31,13 +31,10 @@ async def list_runs(invocation: Invocation, options: ListOptions) -> Exit:
     """List runs.
 
     Raises:
-        Usage: there is no such phase, or the limit is less than 1.
+        Usage: there is no such phase.
         StoreError: the store cannot be read.
     """
     phases = tuple(_phase(name) for name in options.phases)
-    if options.limit < 1:
-        msg = f"--limit {options.limit}: give 1 or more"
-        raise Usage(msg)
     screen = invocation.screen
     if not invocation.path.exists():
         screen.line(f"no runs yet; there is no store at {shown(invocation.path)}")

@@ -36,14 +36,12 @@ class WorkOptions(msgspec.Struct, frozen=True, kw_only=True):
         once: end when no run can be claimed.
         trust: trust the folders' code as it is now.
         lease_seconds: how long a run stays ours without a renewal.
-        concurrency: runs advanced at the same time.
     """
 
     paths: tuple[Path, ...]
     once: bool
     trust: bool
     lease_seconds: float
-    concurrency: int
 
 
 async def work(invocation: Invocation, options: WorkOptions) -> Exit:
@@ -63,7 +61,7 @@ async def work(invocation: Invocation, options: WorkOptions) -> Exit:
             tasks=tasks,
             clock=invocation.clock,
             ids=invocation.ids,
-            options=WorkerOptions(name=name, lease_seconds=options.lease_seconds, concurrency=options.concurrency),
+            options=WorkerOptions(name=name, lease_seconds=options.lease_seconds),
         )
         screen.note(f"{name} advances runs of {', '.join(shown(task.name) for task in tasks)}; Ctrl-C drains and ends")
         shift = _Shift(invocation, store, tasks=tasks, name=name)
