@@ -3,8 +3,12 @@
 Ids, digests, attempts and versions come from small pools, so that generated events meet each other: the same call twice, an old epoch, an answered cause.
 """
 
-from hypothesis import strategies as st
+from collections.abc import Iterator
 
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from checkrein.errors import Rejected
 from checkrein.kernel.budget import Amounts, Budget
 from checkrein.kernel.events import (
     Artifact,
@@ -45,7 +49,8 @@ from checkrein.kernel.events import (
     WorkDone,
     WorkStarted,
 )
-from checkrein.kernel.run import create
+from checkrein.kernel.guards import is_users_event
+from checkrein.kernel.run import create, transition
 from checkrein.kernel.state import Phase, RunState
 from checkrein.messages import Usage
 from checkrein.values import JsonObject
@@ -55,14 +60,14 @@ DIGESTS = ("a" * 64, "b" * 64)
 CHECKS = (CheckSpec("file", "exists", PATHS[0]), CheckSpec("total", "sql"))
 TOOLS = (ToolSpec("send_mail"), ToolSpec("book_room", has_probe=True), ToolSpec("write_file", idempotent=True))
 
-limits = st.one_of(st.none(), st.integers(0, 4))
+limits = st.sampled_from((None, 9, 4, 2, 1, 0))
 budgets = st.builds(
     Budget,
     turns=limits,
     tool_calls=limits,
-    wall_seconds=st.one_of(st.none(), st.floats(0, 20)),
-    tokens=st.one_of(st.none(), st.integers(0, 100)),
-    cost=st.one_of(st.none(), st.floats(0, 2)),
+    wall_seconds=st.sampled_from((None, None, None, 20.0, 0.0)),
+    tokens=st.sampled_from((None, None, None, 100, 0)),
+    cost=st.sampled_from((None, None, None, 2.0, 0.0)),
     steps=limits,
     replans=limits,
     repairs=limits,
@@ -140,11 +145,6 @@ def received(budget: Budget) -> Event:
     return Event("run", "e0", 0, 0.0, "user:u", Received(TaskRecord("t", 1, "g", "", CHECKS, TOOLS), budget))
 
 
-def new_run(budget: Budget) -> RunState:
-    """Return a run that was just received."""
-    return create(received(budget))
-
-
 def proof(state: RunState) -> CheckPassed:
     """Return evidence such as an honest verifier would give now."""
     found = {check.id: state.artifact(check.subject) for check in state.task.checks if check.subject}
@@ -191,27 +191,58 @@ def fitting(state: RunState) -> st.SearchStrategy[EventData]:
     return st.one_of(sensible)
 
 
+def sound(state: RunState, data: EventData, *, elapsed: float = 0.0) -> Event:
+    """Wrap a payload as its proper sender would."""
+    is_lease = isinstance(data, LeaseTaken)
+    event = Event("run", f"e{state.version}", state.version, 0.0, "somebody", data, state.epoch + is_lease, elapsed)
+    return replace(event, epoch=None) if is_users_event(state, event) else event
+
+
 @st.composite
 def envelopes(draw: st.DrawFn, state: RunState, data: EventData) -> Event:
     """Wrap a payload: mostly as its sender should, sometimes with an old version, epoch or run, or an absurd clock."""
-    right = draw(st.integers(0, 9)) > 0
-    is_lease = isinstance(data, LeaseTaken)
-    epoch = state.epoch + 1 if is_lease else draw(st.sampled_from((state.epoch, state.epoch, state.epoch, None)))
+    if draw(st.integers(0, 7)):
+        return sound(state, data, elapsed=draw(st.sampled_from((0.0, 0.0, 0.0, 5.0, 30.0))))
     return Event(
-        run_id="run" if right else draw(st.sampled_from(("run", "other"))),
+        run_id=draw(st.sampled_from(("run", "run", "other"))),
         event_id=f"e{state.version}",
-        expected_version=state.version if right else draw(st.integers(-1, state.version + 1)),
+        expected_version=draw(st.sampled_from((state.version, state.version - 1, state.version + 1, -1))),
         at=0.0,
         actor="somebody",
         data=data,
-        epoch=epoch if right else draw(st.one_of(st.none(), st.integers(-1, state.epoch + 1))),
-        elapsed=draw(st.one_of(st.just(0.0), st.floats(0, 30))) if right else draw(st.floats()),
+        epoch=draw(st.one_of(st.none(), st.integers(-1, state.epoch + 1))),
+        elapsed=draw(st.floats()),
     )
 
 
 @st.composite
 def events(draw: st.DrawFn, state: RunState) -> Event:
     """Draw one event for a state."""
-    lease = st.just(LeaseTaken(state.epoch + 1, "w"))
-    data = draw(st.one_of(fitting(state), fitting(state), anything, lease))
-    return draw(envelopes(state, data))
+    choice = draw(st.integers(0, 9))
+    if choice == 0 or (state.epoch == 0 and choice < 7):
+        return draw(envelopes(state, LeaseTaken(state.epoch + 1, "w")))
+    return draw(envelopes(state, draw(anything if choice in {1, 2} else fitting(state))))
+
+
+def openings(budget: Budget) -> Iterator[list[Event]]:
+    """Yield the beginnings of a run that the budget allows: received, at work, with calls open, being verified."""
+    log = [received(budget)]
+    state = create(log[0])
+    steps: tuple[EventData, ...] = (
+        LeaseTaken(1, "w"),
+        PlanAccepted(1),
+        WorkStarted(),
+        ToolGranted("0.0", TOOLS[2], JsonObject()),
+        ToolGranted("0.1", TOOLS[1], JsonObject()),
+        ToolDone("0.1", artifacts=(Artifact(PATHS[0], DIGESTS[0]),)),
+        ToolDone("0.0", completes=True),
+    )
+    for data in steps:
+        yield list(log)
+        event = sound(state, data)
+        try:
+            state = transition(state, event)
+        except Rejected:
+            return
+        log.append(event)
+    yield log

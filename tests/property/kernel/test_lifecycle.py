@@ -1,7 +1,7 @@
 """Whatever is sent to a run: the transition answers or refuses, nothing is half-applied, and the log alone gives the state."""
 
 from hypothesis import given, settings, strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from checkrein.errors import IllegalTransition, Rejected
 from checkrein.kernel.budget import Budget
@@ -9,7 +9,6 @@ from checkrein.kernel.events import (
     CancelRequested,
     Event,
     EventData,
-    LeaseTaken,
     ToolGranted,
     ToolReconciled,
     TurnGranted,
@@ -18,7 +17,7 @@ from checkrein.kernel.guards import GUARDS
 from checkrein.kernel.run import TABLE, evolve, fold_run, transition, transition_batch, transition_under
 from checkrein.kernel.state import Phase, RunState
 from tests.counts import amount
-from tests.property.kernel.histories import anything, budgets, envelopes, events, received
+from tests.property.kernel.histories import anything, budgets, envelopes, events, openings, received
 from tests.unit.kernel.test_state import assert_immutable
 
 
@@ -32,23 +31,22 @@ class Lifecycle(RuleBasedStateMachine):
         self.grants: list[tuple[str, int]] = []
         self.turns = 0
 
-    @initialize(budget=budgets)
-    def submit(self, budget: Budget) -> None:
-        self.log = [received(budget)]
-        self.state = transition(None, self.log[0])
+    @initialize(budget=budgets, data=st.data())
+    def begin(self, budget: Budget, data: st.DataObject) -> None:
+        opening = data.draw(st.sampled_from([*openings(budget)]))
+        self.log = opening[:1]
+        self.state = transition(None, opening[0])
+        for event in opening[1:]:
+            self._send(event)
 
     @rule(data=st.data())
     def send(self, data: st.DataObject) -> None:
         self._send(data.draw(events(self.state)))
 
-    @rule()
-    def take_over(self) -> None:
-        lease = self.state.epoch + 1
-        self._send(Event("run", f"e{self.state.version}", self.state.version, 0.0, "w", LeaseTaken(lease, "w"), lease))
-
-    @precondition(lambda self: not self.state.phase.is_terminal)
-    @rule()
+    @invariant()
     def a_person_alone_can_end_it(self) -> None:
+        if not self.log or self.state.phase.is_terminal:
+            return
         state = self.state
         answers = [ToolReconciled(call.call_id, "unknown") for call in state.open_calls]
         wishes: list[EventData] = [CancelRequested("enough"), *answers]
@@ -132,8 +130,8 @@ TestLifecycle.settings = settings(max_examples=amount(150), stateful_step_count=
 
 def _grown(data: st.DataObject, budget: Budget, length: int) -> tuple[list[Event], RunState]:
     """Draw a log of accepted events, at most `length` drawn ones."""
-    log = [received(budget)]
-    state = transition(None, log[0])
+    log = data.draw(st.sampled_from([*openings(budget)]))
+    state = fold_run(log)
     for _ in range(length):
         event = data.draw(events(state))
         try:
