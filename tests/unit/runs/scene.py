@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from checkrein.clock import SystemIds
 from checkrein.codec.wire import decode_events
 from checkrein.errors import VerifierFailed
 from checkrein.harness.planners import LastError, Note, Plan, Planner, Step, StepRecord
@@ -14,6 +15,7 @@ from checkrein.kernel.state import RunState
 from checkrein.ports.store import Refusal, RunStore
 from checkrein.ports.tool import ToolContext, ToolOutput
 from checkrein.ports.verifier import CheckContext, Measurement
+from checkrein.runs.commands import Commands
 from checkrein.runs.replay import replay_run
 from checkrein.runs.task import OnFailure, Policy, Task, allow_listed
 from checkrein.runs.worker import Worker, WorkerOptions
@@ -169,19 +171,23 @@ class Scene:
         )
         return Worker(store=store or self.store, tasks=tasks, clock=self.clock, options=options)
 
+    def commands(self) -> Commands:
+        """Return the users' side."""
+        return Commands(self.store, clock=self.clock, ids=SystemIds(), actor="user:test")
+
     def deaf(self, store: RunStore | None = None) -> RunStore:
         """Return the store as a process sees it that was stopped: its lease is never renewed."""
         return CrashPoint(at=1, among=("before renew",), deed=hang).store(store or self.store)
 
-    async def crash(self, task: Task, run_id: str, name: str) -> None:
-        """Let a worker advance a run to the first point of that name, never go on, and lose its lease."""
+    async def crash(self, task: Task, run_id: str, *names: str, at: int = 1) -> None:
+        """Let a worker advance a run to the n-th point whose name begins so, never go on, and lose its lease."""
         reached = asyncio.Event()
 
         async def die(_name: str) -> None:
             reached.set()
             await hang()
 
-        point = CrashPoint(at=1, among=(name,), deed=die)
+        point = CrashPoint(at=at, among=names, deed=die)
         worker = self.worker(point.task(task), store=self.deaf(point.store(self.store)), name="crashed")
         self.spawn(worker.advance(run_id))
         await reached.wait()
