@@ -65,9 +65,8 @@ class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", omit_defaults=True)
 
     def __post_init__(self) -> None:
         """Turn plain arguments into a `JsonObject`."""
-        given: Mapping[str, object] = self.arguments
-        if not isinstance(given, JsonObject):
-            force_setattr(self, "arguments", JsonObject(given))
+        if type(self.arguments) is not JsonObject:
+            force_setattr(self, "arguments", JsonObject(self.arguments))
 
 
 ContentBlock: TypeAlias = Text | Thinking | ToolCall
