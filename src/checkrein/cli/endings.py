@@ -74,7 +74,7 @@ def print_causes(screen: Screen, state: RunState) -> None:
             (f"{shown(cause.id)}: ", "yellow"), shown(screen.with_commands(cause.message, state.run_id)), indent=2
         )
         for command in commands_for(screen, state, cause):
-            screen.line(shown(command), indent=6)
+            screen.copyable(shown(command), indent=6)
 
 
 def commands_for(screen: Screen, state: RunState, cause: Cause) -> Iterator[str]:
@@ -101,7 +101,7 @@ def commands_for(screen: Screen, state: RunState, cause: Cause) -> Iterator[str]
 def _print_next(screen: Screen, state: RunState) -> None:
     folder = run_folder(state)
     if state.phase is Phase.SUCCEEDED and folder is not None and state.artifacts:
-        screen.line(("results: ", "dim"), shown(folder))
+        screen.copyable(("results: ", "dim"), shown(folder))
     if state.phase.is_terminal:
         screen.next_command("show", state.run_id)
     elif state.phase is not Phase.BLOCKED:

@@ -14,11 +14,11 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from checkrein.cli.figures import budget_rows, checks_of
+from checkrein.cli.figures import budget_rows, checks_of, spent
 from checkrein.cli.progress import MARKS, check_line
 from checkrein.cli.screen import Screen, shown
 from checkrein.cli.view import RunView, step_name
-from checkrein.kernel.events import Event, StepSpec, StepStart, ToolGranted
+from checkrein.kernel.events import CancelRequested, Event, StepSpec, StepStart, ToolGranted
 from checkrein.kernel.state import Phase, RunState
 from checkrein.ports.clock import Clock
 from checkrein.projections.plan import StepStatus
@@ -34,6 +34,7 @@ _PHASE_STYLES = {
 Steps: TypeAlias = tuple[tuple[StepSpec, StepStatus], ...]
 
 _SHORT_MINUTE = 60
+_WATCHED = {"turns", "wall_seconds", "tokens", "cost"}
 _FEWEST_STEPS = 3
 
 
@@ -48,6 +49,7 @@ class Picture:
     def __init__(self, view: RunView, clock: Clock) -> None:
         self.hint = "Ctrl-C cancels the run"
         self.said: dict[str, str] = {}
+        self.is_over = False
         self._view = view
         self._clock = clock
         self._spinner = Spinner("dots", style="cyan")
@@ -55,7 +57,9 @@ class Picture:
         self._since = self._begun
 
     def take(self, event: Event) -> None:
-        """Remember when the current step or call began."""
+        """Remember when the current step or call began, and that the run is being cancelled."""
+        if isinstance(event.data, CancelRequested):
+            self.hint = "cancel requested: waiting for open calls"
         if isinstance(event.data, StepStart | ToolGranted):
             self._since = self._clock.monotonic()
 
@@ -76,7 +80,7 @@ class Picture:
             yield Group(*checks)
         yield Text("")
         yield self._budget(state)
-        if not state.phase.is_terminal and state.phase is not Phase.BLOCKED:
+        if not self.is_over:
             yield Text(self.hint, style="dim", no_wrap=True, overflow="ellipsis")
 
     def _head(self, state: RunState) -> RenderableType:
@@ -108,7 +112,7 @@ class Picture:
     ) -> tuple[RenderableType, RenderableType, RenderableType]:
         mark, style = MARKS[status]
         name = Text(shown(step_name(step), limit=300), style="dim" if status == "open" else "")
-        if status != "started":
+        if status != "started" or self.is_over:
             return Text(mark, style=style), Text(str(number), style="dim"), name
         said = self.said.get(self._view.plan.call_id, "")
         name.append(f"  {_duration(self._clock.monotonic() - self._since)}", style="cyan")
@@ -126,11 +130,9 @@ class Picture:
         row: list[RenderableType] = []
         if limit:
             row.append(ProgressBar(total=limit, completed=state.budget.taken("tool_calls"), width=16))
-        wanted = {"tool_calls", "turns", "wall_seconds"} | {
-            item.limit for item in budget_rows(state) if item.limit in {"tokens", "cost"}
-        }
-        figures = "  ·  ".join(f"{item.label} {item.figure}" for item in budget_rows(state) if item.limit in wanted)
-        row.append(Text(figures, style="dim", no_wrap=True, overflow="ellipsis"))
+        others = (item for item in budget_rows(state) if item.limit in _WATCHED)
+        figures = [spent(state), *(f"{item.label} {item.figure}" for item in others)]
+        row.append(Text("  ·  ".join(figures), style="dim", no_wrap=True, overflow="ellipsis"))
         grid = Table.grid(padding=(0, 1))
         for _ in row:
             grid.add_column(no_wrap=True, overflow="ellipsis")
@@ -178,6 +180,7 @@ class LiveReporter:
 
     def end(self) -> None:
         """Draw the last frame and stop."""
-        if self._live is not None:
+        if self._live is not None and self._picture is not None:
+            self._picture.is_over = True
             self._live.stop()
             self._live = None

@@ -154,4 +154,4 @@ def print_check(screen: Screen, check: CheckView, *, indent: int = 0) -> None:
     """Print a check, and why it is not met."""
     screen.line(_mark(check), f" {shown(check.title)}", indent=indent)
     if check.passed is False:
-        screen.line((shown(check.text), "red"), indent=indent + 2)
+        screen.line((shown(check.text), "red"), indent=indent + 2, hang=0)

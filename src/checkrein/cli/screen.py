@@ -10,13 +10,12 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
 from rich.cells import cell_len
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 
 from checkrein.cli.consoles import QuietConsole, send_nowhere
@@ -25,6 +24,9 @@ from checkrein.values import shorten, visible_text
 __all__ = ["Screen", "columns", "shown"]
 
 _LINE = 2_000
+_HANG = 2
+_NARROWEST = 20
+_COMMAND = re.compile(r"`checkrein (\w+) RUN\b([^`]*)`")
 
 
 def shown(text: object, *, limit: int = _LINE) -> str:
@@ -67,20 +69,25 @@ class Screen:
         """Whether there is a person to ask."""
         return sys.stdin is not None and sys.stdin.isatty() and self._errors.is_terminal  # pyright: ignore[reportUnnecessaryComparison]  None when it is closed
 
-    def line(self, *parts: str | tuple[str, str], indent: int = 0) -> None:
-        """Print a line for people: texts, or pairs of text and style; a terminal wraps it under its indentation."""
+    def line(self, *parts: str | tuple[str, str], indent: int = 0, hang: int = _HANG) -> None:
+        """Print a line for people: texts, or pairs of text and style; on a terminal its further lines hang."""
         if not self.json_lines:
-            self._print(self.console, Text.assemble(*parts), indent)
+            self._print(self.console, Text.assemble(*parts), (indent, hang))
+
+    def copyable(self, *parts: str | tuple[str, str], indent: int = 0) -> None:
+        """Print a line for people whose end may be copied: the terminal itself wraps it."""
+        if not self.json_lines:
+            self._print(self.console, Text.assemble(*parts), (indent, None))
 
     def note(self, *parts: str | tuple[str, str]) -> None:
         """Print what is beside the matter: on stderr when stdout is for a program."""
-        self._print(self._errors if self.json_lines else self.console, Text.assemble(*parts), 0)
+        self._print(self._errors if self.json_lines else self.console, Text.assemble(*parts), (0, None))
 
     def error(self, message: str, hint: str = "") -> None:
         """Print an error on stderr, and what to do about it."""
-        self._print(self._errors, Text.assemble(("checkrein: ", "bold red"), shown(message)), 0)
+        self._print(self._errors, Text.assemble(("checkrein: ", "bold red"), shown(message)), (0, _HANG))
         if hint:
-            self._print(self._errors, Text(shown(hint)), 2)
+            self._print(self._errors, Text(shown(hint)), (_HANG, _HANG))
 
     def record(self, value: Mapping[str, object]) -> None:
         """Print one JSON object on a line of its own, when this is for a program."""
@@ -96,20 +103,19 @@ class Screen:
     def with_commands(self, message: str, run_id: str) -> str:
         """Return a message of the log with its `checkrein … RUN` made what can be typed here."""
         named = "" if self._store is None else f" --store {shlex.quote(str(self._store))}"
-        return re.sub(r"`checkrein (\w+) RUN\b([^`]*)`", rf"`checkrein \1 {run_id}\2{named}`", message)
+        return _COMMAND.sub(lambda found: f"`checkrein {found[1]} {run_id}{found[2]}{named}`", message)
 
     def next_command(self, *words: str) -> None:
         """Print the next useful command."""
-        self.line(("next: ", "dim"), self.command(*words))
+        self.copyable(("next: ", "dim"), shown(self.command(*words)))
 
-    def _print(self, console: Console, text: Text, indent: int) -> None:
+    def _print(self, console: Console, text: Text, margins: tuple[int, int | None]) -> None:
+        """Print a text under an indentation; on a terminal further lines hang, unless the terminal is to wrap them."""
         if console is self.console and self.is_gone:
             return
         try:
-            if console.is_terminal:
-                console.print(Padding(text, (0, 0, 0, indent)) if indent else text, overflow="fold")
-            else:
-                console.print(Text(" " * indent).append_text(text), soft_wrap=True)
+            for line in _wrapped(console, text, *margins):
+                console.print(line, soft_wrap=True)
         except OSError:
             self._lost(console)
 
@@ -139,7 +145,20 @@ class Screen:
         widths = [max(cell_len(row[index]) for row in rows) for index in range(len(rows[0]) - 1)] if rows else []
         for row in rows:
             head = "  ".join(columns(cell, width) for cell, width in zip(row, widths, strict=False))
-            self.line(f"{head}  {row[-1]}".rstrip() if head else row[-1], indent=indent)
+            hang = cell_len(head) + 2
+            hang = hang if indent + hang <= self.console.width // 2 else _HANG
+            self.line(f"{head}  {row[-1]}".rstrip() if head else row[-1], indent=indent, hang=hang)
+
+
+def _wrapped(console: Console, text: Text, indent: int, hang: int | None) -> Iterable[Text]:
+    margin = Text(" " * indent)
+    if hang is None or not console.is_terminal or indent + cell_len(text.plain) <= console.width:
+        return (margin.append_text(text),)
+    first = text.wrap(console, max(_NARROWEST, console.width - indent))[0].plain.rstrip()
+    rest = text[len(first) :]
+    rest = rest[len(rest.plain) - len(rest.plain.lstrip()) :]
+    others = rest.wrap(console, max(_NARROWEST, console.width - indent - hang))
+    return (margin.append_text(text[: len(first)]), *(Text(" " * (indent + hang)).append_text(line) for line in others))
 
 
 def _stream(name: str) -> TextIO:

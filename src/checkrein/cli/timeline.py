@@ -7,6 +7,7 @@ import msgspec
 from checkrein.cli.words import words
 from checkrein.kernel.events import (
     BudgetWarn,
+    CheckFailed,
     Event,
     PlanCommit,
     PlanDraft,
@@ -91,6 +92,8 @@ def _text(event: Event, names: dict[str | int, str]) -> str:
     if isinstance(data, StepEnd):
         name = names.get(data.step_id, f"step {data.step_id}")
         return f"{name}: {data.status}" + (f": {data.error}" if data.error else "")
+    if isinstance(data, CheckFailed):
+        return f"not proved: {', '.join(item.check for item in data.findings)}"
     is_plain_grant = isinstance(data, ToolGranted | TurnGranted) and data.attempt == 1
     is_plain_answer = isinstance(data, TurnFinished) and not data.error
     if isinstance(data, _BOOKKEEPING) or is_plain_grant or is_plain_answer:

@@ -149,7 +149,7 @@ def test_doctor_knows_the_store_and_the_task(checkrein: Checkrein, tmp_path: Pat
     checkrein("run", folder, "--trust")
     printed = checkrein("doctor", folder)
     assert printed.code == 0
-    assert "1 runs" in printed.out
+    assert "1 run, " in printed.out
     assert f"{folder / 'out'} (can be written)" in printed.out
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from checkrein.cli.exits import Exit, Usage
+from checkrein.cli.figures import counted
 from checkrein.cli.invocation import Invocation
 from checkrein.cli.places import state_folder
 from checkrein.cli.resolver import EXTRAS
@@ -75,7 +76,7 @@ async def _store(invocation: Invocation) -> Finding:
             report = await store.report()
     except (CheckreinError, OSError) as error:
         return Finding("store", f"{invocation.path} cannot be used", str(error))
-    text = f"{report.location}: {report.runs} runs, {report.events} events, {report.engine}"
+    text = f"{report.location}: {counted(report.runs, 'run')}, {counted(report.events, 'event')}, {report.engine}"
     if report.problems:
         fix = "keep the file, restore a backup, or name another one with --store"
         return Finding("store", f"{text}; {'; '.join(report.problems)}", fix)

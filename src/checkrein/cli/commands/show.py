@@ -53,7 +53,7 @@ async def show(invocation: Invocation, run: str) -> Exit:
     _refusals(screen, refusals)
     _artifacts(screen, state)
     _section(screen, "how it stands")
-    code = print_end(screen, state, with_next=not state.phase.is_terminal)
+    code = print_end(screen, state, with_findings=False, with_next=not state.phase.is_terminal)
     if state.phase.is_terminal:
         screen.next_command("verify", run_id)
     return code
@@ -147,4 +147,4 @@ def _artifacts(screen: Screen, state: RunState) -> None:
     _section(screen, "artifacts")
     for artifact in state.artifacts:
         path = artifact.path if folder is None else str(folder / artifact.path)
-        screen.line(shown(path), (f"  {artifact.sha256[:12]}", "dim"), indent=2)
+        screen.copyable(shown(path), (f"  {artifact.sha256[:12]}", "dim"), indent=2)

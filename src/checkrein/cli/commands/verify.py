@@ -7,7 +7,7 @@ import asyncio
 from pathlib import Path
 
 from checkrein.cli.exits import Exit
-from checkrein.cli.figures import run_folder
+from checkrein.cli.figures import counted, run_folder
 from checkrein.cli.invocation import Invocation
 from checkrein.cli.screen import Screen, shown
 from checkrein.errors import CheckreinError, DamagedStore
@@ -57,7 +57,7 @@ async def _verify_one(screen: Screen, store: RunStore, run_id: str) -> bool:
         state, problems = None, (error.message,)
     screen.record({"run_id": run_id, "equal": not problems, "problems": list(problems)})
     facts = "" if state is None else (
-        f" {state.phase} · {state.version} events · {len(state.artifacts)} artifacts · {len(state.evidence)} pieces of evidence"
+        f" {state.phase} · {counted(state.version, 'event')} · {counted(len(state.artifacts), 'artifact')}"
     )  # fmt: skip
     screen.line(("✗", "red") if problems else ("✓", "green"), f" {run_id}{facts}")
     for problem in problems:
