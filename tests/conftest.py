@@ -3,6 +3,7 @@
 Nothing here fakes a part of checkrein. A fixture for one room lives beside that room's tests.
 """
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator
@@ -46,4 +47,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     file = Path(os.environ[counts.FILE])
     if file.exists():
         terminalreporter.section("counts")
-        terminalreporter.write_line(file.read_text(encoding="utf-8").rstrip())
+        for line in file.read_text(encoding="utf-8").splitlines():
+            terminalreporter.write_line(_sentence(json.loads(line)))
+
+
+def _sentence(count: dict[str, object]) -> str:
+    fixed = {"name", "count", "passed"}
+    more = ", ".join(f"{name}={_shown(value)}" for name, value in count.items() if name not in fixed)
+    return f"{count['name']}: {_shown(count['passed'])} of {_shown(count['count'])} as promised; {more}"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,}" if isinstance(value, int | float) else str(value)
