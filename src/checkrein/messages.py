@@ -1,16 +1,18 @@
 """Message values: what a model reads and writes.
 
-Messages are immutable all the way down and compare by value. `role` and `type` are class constants equal to the tag on the wire. Nothing here
-knows a provider, a store or a loop; the module imports `values` and `errors` alone.
+Messages are immutable all the way down and compare by value. `role` and `type` are class constants equal to the tag on the wire. What comes from outside is checked and
+cleaned once, at the door: `Transcript.checked` for transcripts, `clean_message` for single messages. Nothing here knows a provider, a store or a loop; the module imports
+`values` and `errors` alone.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias, cast
 
 import msgspec
-from msgspec.structs import force_setattr
+from msgspec.structs import force_setattr, replace
 
-from checkrein.values import JsonObject
+from checkrein.errors import InvalidJson
+from checkrein.values import JsonObject, Shared, clean_text, parse_json
 
 __all__ = [
     "AssistantMessage",
@@ -20,8 +22,13 @@ __all__ = [
     "Thinking",
     "ToolCall",
     "ToolResult",
+    "Transcript",
+    "TranscriptIssue",
     "Usage",
     "UserMessage",
+    "clean_message",
+    "malformation",
+    "validate_transcript",
 ]
 
 
@@ -67,6 +74,22 @@ class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", omit_defaults=True)
         """Turn plain arguments into a `JsonObject`."""
         if type(self.arguments) is not JsonObject:
             force_setattr(self, "arguments", JsonObject(self.arguments))
+
+    @classmethod
+    def parsed(cls, call_id: str, name: str, text: str) -> "ToolCall":
+        """Return a call whose arguments came as JSON text.
+
+        Text that is no JSON object is kept in `malformed`; no text at all means no arguments.
+        """
+        if not text.strip():
+            return cls(call_id, name, JsonObject())
+        try:
+            value = parse_json(text)
+        except InvalidJson:
+            value = None
+        if isinstance(value, dict):
+            return cls(call_id, name, value)
+        return cls(call_id, name, JsonObject(), malformed=clean_text(text))
 
 
 ContentBlock: TypeAlias = Text | Thinking | ToolCall
@@ -159,114 +182,272 @@ def validate_transcript(messages: Iterable[object]) -> tuple[TranscriptIssue, ..
     """Return what is wrong with a transcript, in order of the messages; empty for a valid one. Never raises.
 
     Results belong to the nearest assistant message before them, with no other message between. Each call has exactly one. A call id that comes again in a later turn is
-    allowed. One fault gives one issue: a result that stands in the wrong place is reported, and the call that it answers is not reported as well.
+    allowed. One fault gives one issue: a result in the wrong place is reported, and the call that it answers is not reported as well; what stands where an invalid message
+    cannot be read is not judged.
     """
-    known = tuple(messages)
+    known: list[object] = []
+    try:
+        known.extend(messages)
+    except Exception as error:  # noqa: BLE001  whatever an iterable raises, it is no transcript
+        return (
+            *_TranscriptCheck(known).run(),
+            TranscriptIssue("invalid_message", len(known), f"the messages cannot be read: {type(error).__name__}"),
+        )
     return _TranscriptCheck(known).run()
 
 
 class _TranscriptCheck:
-    """One pass over a transcript; `_open` holds the calls of the present turn that have no result yet."""
+    """One pass over a transcript.
 
-    def __init__(self, messages: tuple[object, ...]) -> None:
+    `_names` and `_left` are the present turn: the tool of each call, and how many results it may still get. `_late` are calls whose missing result was reported: a result
+    that comes too late is part of that fault. `_early` are results that came before their call.
+    """
+
+    def __init__(self, messages: list[object]) -> None:
         self._messages = messages
         self._issues: list[TranscriptIssue] = []
         self._turn = -1
-        self._open: list[ToolCall] = []
+        self._names: dict[str, str] = {}
+        self._left: dict[str, int] = {}
         self._answered: set[str] = set()
-        self._late: dict[str, int] = {}
-        self._early: dict[str, int] = {}
+        self._late: set[str] = set()
+        self._early: set[str] = set()
+        self._strangers = 0
+        self._is_judging = True
+        self._last_call: dict[str, int] | None = None
 
     def run(self) -> tuple[TranscriptIssue, ...]:
         """Check every message."""
         for index, message in enumerate(self._messages):
-            problem = _malformation(message)
+            problem = malformation(message)
             if problem:
                 self._report("invalid_message", index, problem)
             if isinstance(message, ToolResult):
                 self._result(index, message)
-                continue
-            self._close_turn()
-            if isinstance(message, AssistantMessage) and not problem:
-                self._calls(index, message)
+            elif isinstance(message, (UserMessage, AssistantMessage)):
+                self._close_turn()
+                self._is_judging = not (problem and isinstance(message, AssistantMessage))
+                if isinstance(message, AssistantMessage) and not problem:
+                    self._calls(index, message)
+            else:
+                self._stranger()
         self._close_turn()
-        self._issues.sort(key=lambda issue: issue.index)
+        self._issues.sort(key=_index_of)
         return tuple(self._issues)
 
     def _report(self, code: IssueCode, index: int, detail: str) -> None:
         self._issues.append(TranscriptIssue(code, index, detail))
 
+    def _stranger(self) -> None:
+        """Something that is no message may stand for one missing result, or for a response whose results follow."""
+        if any(self._left.values()):
+            self._strangers += 1
+        else:
+            self._close_turn()
+            self._is_judging = False
+
     def _calls(self, index: int, message: AssistantMessage) -> None:
         self._turn = index
-        seen: set[str] = set()
-        for call in (block for block in message.content if isinstance(block, ToolCall)):
-            if call.id in seen:
-                self._report("duplicate_call_id", index, call.id)
+        for call in message.content:
+            if not isinstance(call, ToolCall):
                 continue
-            seen.add(call.id)
-            if not call.name:
+            if call.id in self._names:
+                self._report("duplicate_call_id", index, call.id)
+            elif not call.name:
                 self._report("empty_tool_name", index, call.id)
-            if not _is_object(call.arguments):
+            elif not _is_object(call):
                 self._report("invalid_arguments", index, call.id)
-            if self._early.pop(call.id, None) is None:
-                self._open.append(call)
+            self._names.setdefault(call.id, call.name)
+            self._left[call.id] = self._left.get(call.id, 0) + 1
 
     def _result(self, index: int, message: ToolResult) -> None:
-        call = next((item for item in self._open if item.id == message.tool_call_id), None)
-        if call is not None:
-            self._open.remove(call)
-            self._answered.add(call.id)
-            self._compare_names(index, call, message)
-        elif message.tool_call_id in self._answered:
-            self._report("duplicate_result", index, message.tool_call_id)
-        elif self._late.pop(message.tool_call_id, None) is None:
-            self._misplaced(index, message.tool_call_id)
+        call_id = message.tool_call_id
+        if not self._is_judging or not _are_texts(call_id):
+            return
+        if self._left.get(call_id, 0) > 0:
+            self._left[call_id] -= 1
+            self._compare_names(index, self._names[call_id], message)
+        elif call_id in self._names:
+            if call_id not in self._early:
+                self._report("duplicate_result", index, call_id)
+        elif call_id in self._late:
+            self._late.discard(call_id)
+        else:
+            self._misplaced(index, call_id)
 
-    def _compare_names(self, index: int, call: ToolCall, message: ToolResult) -> None:
-        if not message.tool_name and call.name:
-            self._report("empty_tool_name", index, call.id)
-        elif message.tool_name != call.name:
-            self._report("tool_name_mismatch", index, call.id)
+    def _compare_names(self, index: int, name: str, message: ToolResult) -> None:
+        if not message.tool_name and name:
+            self._report("empty_tool_name", index, message.tool_call_id)
+        elif message.tool_name != name and name:
+            self._report("tool_name_mismatch", index, message.tool_call_id)
 
     def _misplaced(self, index: int, call_id: str) -> None:
-        later = any(
-            isinstance(block, ToolCall) and block.id == call_id
-            for message in self._messages[index + 1 :]
-            if isinstance(message, AssistantMessage) and not _malformation(message)
-            for block in message.content
-        )
-        self._report("result_before_call" if later else "orphan_result", index, call_id)
-        if later:
-            self._early[call_id] = index
+        if self._last_call is None:
+            self._last_call = _last_calls(self._messages)
+        if self._last_call.get(call_id, -1) > index:
+            self._report("result_before_call", index, call_id)
+            self._early.add(call_id)
+        else:
+            self._report("duplicate_result" if call_id in self._answered else "orphan_result", index, call_id)
 
     def _close_turn(self) -> None:
-        """Report the calls without a result; a result that comes too late is part of the same fault."""
-        for call in self._open:
-            self._report("missing_result", self._turn, call.id)
-            self._late[call.id] = self._turn
-        self._open = []
-        self._answered = set()
+        """Report the calls without a result, except those that a fault already reported stands for."""
+        for call_id, left in self._left.items():
+            if not left:
+                self._answered.add(call_id)
+            elif call_id in self._early:
+                self._early.discard(call_id)
+            elif self._strangers:
+                self._strangers -= 1
+            else:
+                self._report("missing_result", self._turn, call_id)
+                self._late.add(call_id)
+        self._names, self._left, self._strangers = {}, {}, 0
 
 
-def _malformation(message: object) -> str:
-    """Return what is wrong with a message's own shape, `""` for nothing."""
-    if isinstance(message, AssistantMessage):
-        return _shape(message.id, message.content, blocks=(Text, Thinking, ToolCall), text=False)
-    if isinstance(message, (UserMessage, ToolResult)):
-        return _shape(message.id, message.content, blocks=(Text,), text=True)
-    return f"{type(message).__name__} is no message"
+def _index_of(issue: TranscriptIssue) -> int:
+    return issue.index
 
 
-def _shape(identity: object, content: object, *, blocks: tuple[type, ...], text: bool) -> str:
+def _last_calls(messages: list[object]) -> dict[str, int]:
+    return {
+        block.id: index
+        for index, message in enumerate(messages)
+        if isinstance(message, AssistantMessage) and not malformation(message)
+        for block in message.content
+        if isinstance(block, ToolCall)
+    }
+
+
+def _is_object(call: ToolCall) -> bool:
+    """Tell whether a call's arguments are an object, and empty beside a malformed text."""
+    try:
+        arguments = cast("object", call.arguments.decoded())
+    except msgspec.DecodeError:
+        return False
+    return isinstance(arguments, dict) and not (call.malformed and arguments)
+
+
+def malformation(message: object) -> str:
+    """Return what is wrong with a message's own shape, `""` for nothing.
+
+    Only the very classes of this module are messages and blocks: a subclass may be made mutable.
+    """
+    kind = type(message)
+    if kind is UserMessage:
+        return _content_shape(cast("UserMessage", message).id, cast("UserMessage", message).content)
+    if kind is ToolResult:
+        result = cast("ToolResult", message)
+        if not _are_texts(result.tool_call_id, result.tool_name) or not isinstance(
+            cast("object", result.is_error), bool
+        ):
+            return "its call id and tool name are text, and is_error is a bool"
+        return _content_shape(result.id, result.content)
+    if kind is AssistantMessage:
+        return _blocks_shape(cast("AssistantMessage", message).id, cast("AssistantMessage", message).content)
+    return f"{kind.__name__} is no message"
+
+
+def _content_shape(identity: object, content: object) -> str:
     if not isinstance(identity, str):
         return "its id is no text"
     if isinstance(content, str):
-        return "" if text else "an assistant message holds blocks"
+        return ""
     if not isinstance(content, tuple):
         return "its content is neither text nor a tuple of blocks"
-    strangers = (item for item in cast("tuple[object, ...]", content) if not isinstance(item, blocks))
-    return next((f"a {type(item).__name__} does not belong there" for item in strangers), "")
+    blocks = cast("tuple[object, ...]", content)
+    return next((f"a {type(item).__name__} does not belong there" for item in blocks if not _is_text(item)), "")
 
 
-def _is_object(arguments: object) -> bool:
-    return isinstance(arguments, JsonObject)
+def _blocks_shape(identity: object, content: object) -> str:
+    if not isinstance(identity, str):
+        return "its id is no text"
+    if not isinstance(content, tuple):
+        return "an assistant message holds a tuple of blocks"
+    for block in cast("tuple[object, ...]", content):
+        if not (_is_text(block) or _is_call(block) or _is_thinking(block)):
+            return f"a {type(block).__name__} does not belong there"
+    return ""
+
+
+def _is_text(block: object) -> bool:
+    return type(block) is Text and _are_texts(block.text)
+
+
+def _is_thinking(block: object) -> bool:
+    return type(block) is Thinking and _are_texts(block.text, block.signature)
+
+
+def _is_call(block: object) -> bool:
+    if type(block) is not ToolCall or type(cast("object", block.arguments)) is not JsonObject:
+        return False
+    return _are_texts(block.id, block.name, block.malformed)
+
+
+def _are_texts(*parts: object) -> bool:
+    return all(isinstance(part, str) for part in parts)
+
+
+def clean_message(message: Message) -> Message:
+    """Return a well-shaped message with plain Unicode text in all its parts: lone surrogates replaced, subclasses of `str` and `tuple` made plain; the same one when nothing was to be done."""
+    changes = {
+        name: value
+        for name in message.__struct_fields__
+        if (value := _cleaned(given := cast("object", getattr(message, name)))) is not given
+    }
+    return replace(message, **changes) if changes else message
+
+
+def _cleaned(value: object) -> object:
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, tuple):
+        blocks = cast("tuple[Text | Thinking | ToolCall, ...]", value)
+        made = tuple(_cleaned_block(block) for block in blocks)
+        same = type(blocks) is tuple and all(new is old for new, old in zip(made, blocks, strict=True))
+        return blocks if same else made
+    return value
+
+
+def _cleaned_block(block: ContentBlock) -> ContentBlock:
+    changes = {
+        name: value
+        for name in block.__struct_fields__
+        if (value := _cleaned(given := cast("object", getattr(block, name)))) is not given
+    }
+    return replace(block, **changes) if changes else block
+
+
+class Transcript(Shared[Message]):
+    """A transcript known to be valid: checked and cleaned once, at the door, and growing by what is valid in itself, user messages and whole turns.
+
+    Taking a reference is O(1), and so is handing it to the next run: nobody checks or copies it again.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def checked(cls, messages: Iterable[Message]) -> Self:
+        """Return a transcript of messages from outside.
+
+        Raises:
+            ValueError: they are no valid transcript; names the first fault.
+        """
+        known = tuple(messages)
+        issues = validate_transcript(known)
+        if issues:
+            first = issues[0]
+            raise ValueError(f"message {first.index}: {first.code} {first.detail}".rstrip())
+        return cls(clean_message(message) for message in known)
+
+    def appended(self, item: Message) -> Self:
+        """Return a transcript with one more user message or response without calls.
+
+        Raises:
+            ValueError: it is not valid in itself.
+        """
+        return self.grown(type(self).checked((item,)))
+
+    def grown(self, messages: Iterable[Message]) -> Self:
+        """Return a transcript with messages at its end that were checked already: user messages or one whole turn."""
+        return self.extended(messages)

@@ -11,7 +11,8 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Generic, NoReturn, TypeAlias, TypeVar, cast, overload
+from itertools import islice
+from typing import Generic, NoReturn, Self, TypeAlias, TypeVar, cast, overload
 
 import msgspec
 
@@ -60,9 +61,10 @@ def clean_text(text: str) -> str:
     Args:
         text: any `str` or subclass; `surrogateescape` file names are the usual carriers of lone surrogates.
     """
-    if not _SURROGATES.search(text):
-        return str(text) if type(text) is not str else text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    plain = text if type(text) is str else str.__str__(text)
+    if plain.isascii() or not _SURROGATES.search(plain):
+        return plain
+    return plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def visible_text(text: str, *, keep_newlines: bool = True) -> str:
@@ -195,6 +197,15 @@ def parse_json(text: str | bytes, *, max_bytes: int = MAX_JSON_BYTES, max_depth:
         raise InvalidJson(shorten(f"not JSON: {error}", 300)) from error
 
 
+def _object_json(value: object) -> bytes:
+    if value is None:
+        return b"{}"
+    if isinstance(value, Mapping):
+        return canonical_json(cast("Mapping[str, object]", value))
+    msg = f"a JSON object is made of a mapping, not of a {type(value).__name__}"
+    raise InvalidJson(msg)
+
+
 class JsonObject(Mapping[str, JsonValue]):
     """An immutable JSON object kept as canonical bytes.
 
@@ -208,9 +219,7 @@ class JsonObject(Mapping[str, JsonValue]):
     _bytes: bytes
 
     def __init__(self, value: Mapping[str, object] | None = None) -> None:
-        object.__setattr__(
-            self, "_bytes", value.encoded if isinstance(value, JsonObject) else canonical_json(value or {})
-        )
+        object.__setattr__(self, "_bytes", value.encoded if isinstance(value, JsonObject) else _object_json(value))
 
     @classmethod
     def from_canonical(cls, encoded: bytes) -> "JsonObject":
@@ -348,11 +357,15 @@ class Shared(Sequence[T], Generic[T]):
         self._items: list[T] = list(items)
         self._length = len(self._items)
 
-    def appended(self, item: T) -> "Shared[T]":
+    def appended(self, item: T) -> Self:
         """Return a sequence with `item` at its end; this one stays as it is."""
+        return self.extended((item,))
+
+    def extended(self, more: Iterable[T]) -> Self:
+        """Return a sequence with the items of `more` at its end; this one stays as it is."""
         items = self._items if len(self._items) == self._length else self._items[: self._length]
-        items.append(item)
-        made: Shared[T] = object.__new__(type(self))
+        items.extend(more)
+        made = object.__new__(type(self))
         made._items = items
         made._length = len(items)
         return made
@@ -380,8 +393,7 @@ class Shared(Sequence[T], Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         """Iterate over the items this sequence had when it was made."""
-        items = self._items
-        return (items[position] for position in range(self._length))
+        return islice(self._items, self._length)
 
     def __eq__(self, other: object) -> bool:
         """Compare item by item with another `Shared` or a tuple."""
