@@ -71,7 +71,7 @@ class StreamLog(Generic[E, R]):
 
 def _wake(waiters: list[asyncio.Future[None]]) -> None:
     for waiter in waiters:
-        if not waiter.done():
+        if not waiter.done() and not waiter.get_loop().is_closed():
             waiter.set_result(None)
     waiters.clear()
 

@@ -129,15 +129,17 @@ def _plain(value: object, pointer: str, depth: int) -> JsonValue:
 
 
 def _plain_integer(value: int, pointer: str) -> int:
-    if -MAX_INTEGER <= value <= MAX_INTEGER:
-        return int(value)
+    plain = int.__int__(value)  # a subclass may compare and convert in its own way
+    if -MAX_INTEGER <= plain <= MAX_INTEGER:
+        return plain
     msg = "integer outside ±(2^53-1): write it as a string"
     raise InvalidJson(msg, pointer)
 
 
 def _plain_float(value: float, pointer: str) -> float:
-    if math.isfinite(value):
-        return float(value)
+    plain = float.__float__(value)
+    if math.isfinite(plain):
+        return plain
     msg = "NaN and infinities have no JSON form"
     raise InvalidJson(msg, pointer)
 

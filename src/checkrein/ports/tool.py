@@ -4,6 +4,7 @@ A tool declares how it behaves under crash and cancel; the runtime decides by th
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
@@ -57,11 +58,14 @@ class CancelSignal:
             self._event.set()
         callbacks, self._callbacks = self._callbacks, {}
         for callback in callbacks.values():
-            callback(reason)
+            try:
+                callback(reason)
+            except Exception as error:  # noqa: BLE001  one that fails must not keep the others from being told
+                _report(error)
         return True
 
     def subscribe(self, callback: Callable[[str], None]) -> Callable[[], None]:
-        """Call `callback` once with the reason, at once when there is one already; it must not raise.
+        """Call `callback` once with the reason, at once when there is one already; what it raises goes to the loop's exception handler.
 
         Returns:
             A function that forgets the callback; safe to call again.
@@ -92,6 +96,12 @@ class CancelSignal:
         """
         if self._reason is not None:
             raise asyncio.CancelledError(self._reason)
+
+
+def _report(error: Exception) -> None:
+    with contextlib.suppress(RuntimeError):
+        loop = asyncio.get_running_loop()
+        loop.call_exception_handler({"message": "a callback of a cancel signal failed", "exception": error})
 
 
 class ToolTraits(msgspec.Struct, frozen=True):
