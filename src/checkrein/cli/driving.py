@@ -16,7 +16,7 @@ from checkrein.cli.screen import shown
 from checkrein.cli.signals import heeding
 from checkrein.cli.view import RunView
 from checkrein.cli.words import owner_in_words
-from checkrein.errors import LeaseHeld, Rejected
+from checkrein.errors import CheckreinError, LeaseHeld, Rejected
 from checkrein.kernel.state import RunState
 from checkrein.ports.store import RunStore
 from checkrein.runs.held import LeaseLost
@@ -165,6 +165,9 @@ class Driving:
             await self._call.commands(self._store).cancel(self._view.run_id, "Ctrl-C")
         except Rejected:
             return  # it ended by itself
+        except CheckreinError as error:
+            self._call.screen.error(f"not cancelled: {error}", "press Ctrl-C again to leave")
+            return
         self._call.screen.note("cancel requested: waiting for open calls; Ctrl-C again leaves at once")
 
     def _terminate(self) -> None:

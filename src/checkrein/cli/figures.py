@@ -9,6 +9,8 @@ import msgspec
 from checkrein.kernel.budget import COUNTED, LIMITS, Limit
 from checkrein.kernel.events import CheckSpec
 from checkrein.kernel.state import RunState
+from checkrein.ports.store import Lease
+from checkrein.runs.lease import is_gone
 
 __all__ = [
     "BudgetRow",
@@ -17,6 +19,7 @@ __all__ = [
     "checks_of",
     "counted",
     "effects_in_words",
+    "is_held",
     "local_time",
     "run_folder",
     "spent",
@@ -109,6 +112,11 @@ def effects_in_words(state: RunState) -> str:
         for (name, status), number in counted.items()
     ]
     return ", ".join(parts)
+
+
+def is_held(lease: Lease) -> bool:
+    """Tell whether somebody holds a run now, as far as this machine can tell."""
+    return lease.is_live and not is_gone(lease.owner)
 
 
 def workspace_of(state: RunState) -> Path | None:

@@ -9,7 +9,6 @@ import sys
 import traceback
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -34,13 +33,20 @@ _HELP = Group("Help", sort_key=5)
 _ENDS = """Exit codes: 0 succeeded, 1 failed, 2 usage, 3 refused (busy, conflict, untrusted), 4 blocked, 5 blocked by its budget alone, 130 after Ctrl-C, 143 after SIGTERM, 70 a
 defect of checkrein."""
 
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("checkrein")
+
+
 app = App(
     name="checkrein",
     help="Run agents' tasks that say only what they can prove: durable, verified, resumable, replayable.",
     help_epilogue=_ENDS.replace("\n", " "),
     help_format="plaintext",
     default_parameter=Parameter(show_default=False, negative=""),
-    version=lambda: version_of("checkrein"),
+    version=_version,
     result_action="return_value",
     console=QuietConsole(),
     print_error=False,

@@ -27,6 +27,7 @@ __all__ = ["TaskFolder", "TrustList", "take_folder"]
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
 MAX_FILES = 10_000
+MAX_TOTAL_BYTES = 128 * 1024 * 1024
 _LEFT_OUT = {"__pycache__", ".git", ".hg", ".svn", ".jj"}
 
 
@@ -66,11 +67,27 @@ def take_folder(file: Path) -> TaskFolder:
     content = _bytes(file, file)
     data = read_task_file(file, content)
     left_out = _left_out(file, data)
-    files = {name: _bytes(file, path) for name, path in _walk(file, file.parent, left_out)}
+    files = _read(file, left_out)
     files[file.name] = content  # what was parsed is what is hashed
     listed = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
     digest = hashlib.sha256(canonical_json({"task": file.name, "files": listed})).hexdigest()
     return TaskFolder(file=file, files=files, code_hash=digest, data=data)
+
+
+def _read(file: Path, left_out: frozenset[Path]) -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    total = 0
+    for name, path in _walk(file, file.parent, left_out):
+        files[name] = _bytes(file, path)
+        total += len(files[name])
+        if len(files) > MAX_FILES or total > MAX_TOTAL_BYTES:
+            raise NotCovered(
+                str(file),
+                "",
+                f"the folder holds more than {MAX_FILES:,} files or {MAX_TOTAL_BYTES:,} bytes",
+                "give the task a folder of its own, and name its data among the [inputs]",
+            )
+    return files
 
 
 def _left_out(file: Path, data: Mapping[str, object]) -> frozenset[Path]:
@@ -94,7 +111,6 @@ def _left_out(file: Path, data: Mapping[str, object]) -> frozenset[Path]:
 
 
 def _walk(file: Path, folder: Path, left_out: frozenset[Path]) -> Iterator[tuple[str, Path]]:
-    count = 0
     waiting = [folder]
     while waiting:
         for entry in sorted(os.scandir(waiting.pop()), key=lambda item: item.name):
@@ -106,14 +122,6 @@ def _walk(file: Path, folder: Path, left_out: frozenset[Path]) -> Iterator[tuple
             if entry.is_dir(follow_symlinks=False):
                 waiting.append(path)
                 continue
-            count += 1
-            if count > MAX_FILES:
-                raise NotCovered(
-                    str(file),
-                    "",
-                    f"the folder holds more than {MAX_FILES:,} files",
-                    "give the task a folder of its own",
-                )
             yield name, path
 
 

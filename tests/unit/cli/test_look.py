@@ -140,7 +140,7 @@ def test_replay_says_where_a_changed_log_diverges(checkrein: Checkrein, run: str
 
 def test_verify_passes_what_is_as_it_was_recorded(checkrein: Checkrein, run: str) -> None:
     printed = checkrein("verify")
-    assert (printed.code, printed.lines[-1]) == (0, "1 of 1 runs are as they were recorded")
+    assert (printed.code, printed.lines[-2]) == (0, "1 of 1 runs are as they were recorded")
     assert checkrein("verify", run[:6], "--json").records == [{"run_id": run, "equal": True, "problems": []}]
 
 

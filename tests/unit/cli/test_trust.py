@@ -3,6 +3,8 @@
 import json
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -176,6 +178,33 @@ def test_a_module_of_the_process_is_not_found_as_code_of_the_task(checkrein: Che
     printed = checkrein("run", folder, "--trust")
     assert printed.code == 2
     assert "no reference to code" in printed.err
+
+
+def test_a_folder_that_is_too_much_is_refused(folder: Path) -> None:
+    with (folder / "large").open("wb") as file:
+        file.truncate(17 * 1024 * 1024)
+    with pytest.raises(NotCovered, match="larger than"):
+        take_folder(folder / "task.toml")
+    (folder / "large").unlink()
+    (folder / "many").mkdir()
+    for number in range(10_000):
+        (folder / "many" / str(number)).touch()
+    with pytest.raises(NotCovered, match="more than 10,000 files"):
+        take_folder(folder / "task.toml")
+
+
+def test_modules_of_the_current_folder_are_not_imported(shell: Shell, folder: Path) -> None:
+    for name in ("rich.py", "cyclopts.py", "msgspec.py", "plan.py", "getpass.py"):
+        (folder / name).write_text("from pathlib import Path\n\nPath('imported').write_text('')\n")
+    process = subprocess.run(
+        [sys.executable, "-m", "checkrein", "run", "."],
+        cwd=folder,
+        env=shell.environment(),
+        capture_output=True,
+        check=False,
+    )
+    assert process.returncode == 3
+    assert not (folder / "imported").exists()
 
 
 def test_the_list_of_trusted_tasks_is_for_its_owner_alone(checkrein: Checkrein, folder: Path, shell: Shell) -> None:

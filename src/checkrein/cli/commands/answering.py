@@ -2,6 +2,7 @@
 
 from checkrein.cli.endings import print_causes
 from checkrein.cli.exits import Exit
+from checkrein.cli.figures import is_held
 from checkrein.cli.invocation import Invocation
 from checkrein.cli.screen import shown
 from checkrein.cli.shapes import end_record
@@ -20,7 +21,7 @@ async def answered(invocation: Invocation, store: RunStore, state: RunState, sai
     screen = invocation.screen
     screen.record(end_record(state))
     screen.line(("✓ ", "green"), f"{shown(said)} · {state.phase} · run {state.run_id}")
-    held = (await store.get(state.run_id)).lease.is_live
+    held = is_held((await store.get(state.run_id)).lease)
     if state.phase is Phase.BLOCKED and not is_claimable(state):
         print_causes(screen, state)
     elif state.phase.is_terminal:

@@ -3,7 +3,7 @@
 import msgspec
 
 from checkrein.cli.exits import Exit, Usage
-from checkrein.cli.figures import local_time
+from checkrein.cli.figures import is_held, local_time
 from checkrein.cli.invocation import Invocation
 from checkrein.cli.screen import shown
 from checkrein.cli.shapes import row_record
@@ -61,7 +61,7 @@ def _phase(name: str) -> str:
 
 
 def _cells(row: RunRow) -> tuple[str, ...]:
-    held = "  (held)" if row.lease.is_live and not row.head.is_terminal else ""
+    held = "  (held)" if is_held(row.lease) and not row.head.is_terminal else ""
     return (
         row.run_id,
         row.head.phase,

@@ -10,6 +10,7 @@ import msgspec
 from checkrein.cli.driving import Driving, DrivingOptions
 from checkrein.cli.endings import print_end
 from checkrein.cli.exits import Exit, Refused, Usage
+from checkrein.cli.figures import is_held
 from checkrein.cli.invocation import Invocation
 from checkrein.cli.tasks import compose, demand_trust, read_folder, refuse_other_code
 from checkrein.cli.view import RunView
@@ -17,7 +18,6 @@ from checkrein.cli.words import owner_in_words
 from checkrein.errors import LeaseHeld
 from checkrein.kernel.state import RunState, is_claimable
 from checkrein.ports.store import RunStore
-from checkrein.runs.lease import is_gone
 from checkrein.runs.task import Task
 
 __all__ = ["ResumeOptions", "resume"]
@@ -102,7 +102,7 @@ async def _accept_code(invocation: Invocation, store: RunStore, *, state: RunSta
     if (task.code_hash, task.version) == (state.code_hash, state.task.version):
         return
     lease = (await store.get(state.run_id)).lease
-    if lease.is_live and not is_gone(lease.owner):
+    if is_held(lease):
         raise LeaseHeld(state.run_id, owner_in_words(lease.owner), lease.expires_in)
     await invocation.commands(store).accept_code(state.run_id, task)
     invocation.screen.note(f"the run goes on with code {task.code_hash[:12]} instead of {state.code_hash[:12]}")

@@ -5,7 +5,7 @@ from typing import Final
 
 from checkrein.cli.endings import print_end
 from checkrein.cli.exits import Exit
-from checkrein.cli.figures import budget_rows, checks_of, local_time, run_folder
+from checkrein.cli.figures import budget_rows, checks_of, is_held, local_time, run_folder
 from checkrein.cli.invocation import Invocation
 from checkrein.cli.progress import MARKS, print_check
 from checkrein.cli.screen import Screen, shown
@@ -74,7 +74,7 @@ def _head(screen: Screen, state: RunState, events: Sequence[Event], lease: Lease
         ("last event", f"{local_time(events[-1].at)} at version {state.version}"),
         ("phase", f"{state.phase}: {_MEANINGS[state.phase]}"),
     ]
-    if lease.is_live and not state.phase.is_terminal:
+    if is_held(lease) and not state.phase.is_terminal:
         rows.append(("held by", f"{shown(owner_in_words(lease.owner))} for another {lease.expires_in:.1f} s"))
     screen.table(rows)
 

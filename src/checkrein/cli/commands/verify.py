@@ -42,8 +42,7 @@ async def verify(invocation: Invocation, runs: tuple[str, ...]) -> Exit:
             screen.line(("✗", "red"), f" the store: {shown(problem)}")
         differing = [run_id for run_id in wanted if not await _verify_one(screen, store, run_id)]
     screen.line(f"{len(wanted) - len(differing)} of {len(wanted)} runs are as they were recorded")
-    if differing:
-        screen.next_command("show", differing[0])
+    screen.next_command(*(("show", differing[0]) if differing else ("list",)))
     return Exit.FAILED if differing or damage else Exit.SUCCEEDED
 
 

@@ -24,7 +24,7 @@ from checkrein.runs.worker import Worker, WorkerOptions
 
 __all__ = ["WorkOptions", "work"]
 
-_LOOK_SECONDS = 0.1
+_LOOK_SECONDS = 0.2
 _MOST_RUNS = 1_000
 
 
