@@ -42,11 +42,12 @@ from checkrein.kernel.agent import (
 )
 from checkrein.loop.ends import Ends
 from checkrein.loop.engine import Engine, Step, StepFailed
-from checkrein.loop.events import AgentEvent, MessageAccepted as MessageAcceptedEvent, RunResult
+from checkrein.loop.events import AgentEvent, Cancelled, MessageAccepted as MessageAcceptedEvent, RunResult
 from checkrein.loop.options import AgentHooks, LoopOptions
 from checkrein.loop.publisher import Publisher
 from checkrein.loop.run import check_max_steps, tools_of
 from checkrein.messages import AssistantMessage, Message, UserMessage, validate_transcript
+from checkrein.ports.clock import TimerHandle
 from checkrein.ports.model import Model
 from checkrein.ports.tool import CancelSignal, Tool
 from checkrein.streams import EventStream
@@ -56,7 +57,7 @@ from checkrein.values import Shared, clean_text
 __all__ = ["Agent", "AgentOptions"]
 
 MAX_REQUEST_IDS = 256
-_USER_ID = re.compile(r"agent-user-(\d+)\Z")
+_USER_ID = re.compile(r"agent-user-([0-9]{1,18})\Z")
 _inside: ContextVar["_Run | None"] = ContextVar("checkrein_agent_run", default=None)
 Stream = EventStream[AgentEvent, RunResult]
 
@@ -76,14 +77,15 @@ class AgentOptions(LoopOptions, frozen=True, kw_only=True):
 class _Run:
     """One logical run in progress."""
 
-    __slots__ = ("ends", "engine", "first", "loop", "publisher")
+    __slots__ = ("ends", "engine", "first", "grace", "loop", "publisher")
 
-    def __init__(self, engine: Engine, first: tuple[UserMessage, ...], max_steps: int) -> None:
+    def __init__(self, engine: Engine, max_steps: int) -> None:
         self.engine = engine
         self.publisher = engine.publisher
         self.ends = Ends(engine, max_steps)
-        self.first = first
+        self.first: tuple[UserMessage, ...] = ()
         self.loop = asyncio.get_running_loop()
+        self.grace: TimerHandle | None = None
 
 
 class Agent:
@@ -138,7 +140,7 @@ class Agent:
     @property
     def is_running(self) -> bool:
         """Whether a run owns the transcript."""
-        return self._run is not None
+        return self._owner() is not None
 
     @property
     def queued(self) -> Queued:
@@ -149,6 +151,13 @@ class Agent:
     def subscriber_errors(self) -> tuple[SubscriberError, ...]:
         """The last failures of listeners, oldest first."""
         return self._listeners.errors
+
+    def _owner(self) -> _Run | None:
+        """Return the run in progress; one whose event loop was closed cannot end by itself, and is ended here."""
+        run = self._run
+        if run is not None and run.loop.is_closed():
+            self._settle(run, run.ends.failed(self._messages, "AGENT_STATE_FAILED", "the run's event loop was closed"))
+        return self._run
 
     def _evolve(self, event: MachineEvent) -> None:
         self._state = AGENT_MACHINE.evolve(self._state, event)
@@ -177,11 +186,11 @@ class Agent:
             raise AgentMessageLimitError(
                 f"a prompt does not fit: {self._state.length} messages, {self._state.queued} queued, {MAX_MESSAGES} at most"
             )
-        asyncio.get_running_loop()
+        run = self._new_run()
         message = self._user_message(text)
         joined = self._inbox.take("steering")
         self._evolve(Prompted(self._max_steps, ("steering",) * len(joined)))
-        stream = self._start((message, *joined))
+        stream = self._start(run, (message, *joined))
         if request_id is not None:
             self._requests[request_id] = (text, stream)
             while len(self._requests) > MAX_REQUEST_IDS:
@@ -207,14 +216,14 @@ class Agent:
             raise AgentMessageLimitError(
                 f"going on does not fit: {state.length} messages, {state.queued} queued, {MAX_MESSAGES} at most"
             )
-        asyncio.get_running_loop()
+        run = self._new_run()
         queue: QueueName = "steering" if state.steering else "follow_up"
         joined = self._inbox.take(queue) if state.steering or needs_message else ()
         self._evolve(Continued(self._max_steps, (queue,) * len(joined)))
-        return self._start(joined)
+        return self._start(run, joined)
 
     def _refuse_overlap(self) -> None:
-        if self._run is None:
+        if self._owner() is None:
             return
         self._evolve(CallRefused())
         raise AgentBusyError
@@ -223,17 +232,22 @@ class Agent:
         self._last_user += 1
         return UserMessage(id=f"agent-user-{self._last_user:06}", content=clean_text(text))
 
-    def _start(self, first: tuple[UserMessage, ...]) -> Stream:
+    def _new_run(self) -> _Run:
+        """Make a run; whatever raises here has changed nothing."""
         options = self._options
         publisher = Publisher(options.ids.new_id(), max_deltas=options.max_buffered_deltas, notify=self._notify)
         engine = Engine(
             stream_of=self._stream_of, tools=self._tools, options=options, publisher=publisher, signal=CancelSignal()
         )
-        for message in first:
-            self._messages = self._messages.appended(message)
-        run = self._run = _Run(engine, first, self._max_steps)
-        options.clock.spawn(self._own(run), name=f"agent-{engine.run_id}")
-        return publisher.log.stream
+        return _Run(engine, self._max_steps)
+
+    def _start(self, run: _Run, first: tuple[UserMessage, ...]) -> Stream:
+        self._messages = self._messages.extended(first)
+        self._run, run.first = run, first
+        task = self._options.clock.spawn(self._own(run), name=f"agent-{run.engine.run_id}")
+        # A task that is cancelled before its first step never runs at all; its run ends all the same.
+        task.add_done_callback(lambda _: self._settle(run, run.ends.cancelled(self._messages)))
+        return run.publisher.log.stream
 
     def _notify(self, event: AgentEvent) -> None:
         run = self._run
@@ -251,10 +265,7 @@ class Agent:
         try:
             await asyncio.sleep(0)  # also an eager task factory must not run anything before the caller has its stream
             _inside.set(run)
-            for message in run.first:
-                run.publisher.publish(
-                    lambda sequence, run_id, message=message: MessageAcceptedEvent(sequence, run_id, message)
-                )
+            self._announce_first(run)
             result = await self._turns(run)
         except StepFailed as error:
             result = run.ends.failed(self._messages, error.code, str(error))
@@ -265,9 +276,21 @@ class Agent:
         finally:
             self._settle(run, result or run.ends.failed(self._messages, "AGENT_STATE_FAILED", "the run was torn down"))
 
+    def _announce_first(self, run: _Run) -> None:
+        first, run.first = run.first, ()
+        self._announce(run, first)
+
+    def _announce(self, run: _Run, accepted: tuple[UserMessage, ...]) -> None:
+        for message in accepted:
+            run.publisher.publish(
+                lambda sequence, run_id, message=message: MessageAcceptedEvent(sequence, run_id, message)
+            )
+
     async def _turns(self, run: _Run) -> RunResult:
         while True:
-            step = await run.engine.step(self._messages, MAX_MESSAGES - len(self._messages))
+            # What is queued has its place already: a turn may not take it.
+            room = MAX_MESSAGES - self._state.length - self._state.queued
+            step = await run.engine.step(self._messages, room)
             self._adopt(step)
             end = await self._end_after(run, step)
             if end is not None:
@@ -286,9 +309,10 @@ class Agent:
         if step.had_calls:
             if step.repeated:
                 return run.ends.limited(self._messages, "repeated_call")
-            if await run.engine.should_stop(self._messages):
-                return run.ends.limited(self._messages, "should_stop")
+            should_stop = await run.engine.should_stop(self._messages)
             run.engine.raise_if_stopped()
+            if should_stop:
+                return run.ends.limited(self._messages, "should_stop")
         if self._state.phase in {AgentPhase.STEERING_BOUNDARY, AgentPhase.FOLLOW_UP_BOUNDARY}:
             return None
         if not step.had_calls:
@@ -308,16 +332,20 @@ class Agent:
         for message in accepted:
             self._messages = self._messages.appended(message)
         self._evolve(MessageAccepted(queue, len(accepted)))
-        for message in accepted:
-            run.publisher.publish(
-                lambda sequence, run_id, message=message: MessageAcceptedEvent(sequence, run_id, message)
-            )
+        self._announce(run, accepted)
 
     def _settle(self, run: _Run, result: RunResult) -> None:
         """End the run once: the last event, then no owner, then the result for who waits."""
-        if self._run is not run:
+        if self._run is not run or self._state.phase is AgentPhase.SETTLING:
             return
-        self._evolve(LoopEnded() if self._state.phase is AgentPhase.CANCELLING else Ended())
+        self._announce_first(run)
+        if run.grace is not None:
+            run.grace.cancel()
+        is_cancelling = self._state.phase is AgentPhase.CANCELLING
+        if is_cancelling and not isinstance(result, Cancelled):
+            # The end was chosen when the cancellation was accepted, whatever still came of the turn.
+            result = run.ends.cancelled(self._messages)
+        self._evolve(LoopEnded() if is_cancelling else Ended())
         run.publisher.finish(result, before_result=self._disown)
 
     def _disown(self) -> None:
@@ -361,15 +389,19 @@ class Agent:
 
         Returns:
             False when nothing runs, the run is being cancelled already, or its end is chosen; otherwise True, and it ends `cancelled`.
+
+        Raises:
+            RuntimeError: a run is in progress and no event loop is running here.
         """
-        run = self._run
+        run = self._owner()
         if run is None or self._state.has_ended:
             return False
-        self._evolve(CancelAccepted())
-        run.engine.stop(clean_text(reason))
-        self._options.clock.call_later(
+        reason = clean_text(reason)
+        run.grace = self._options.clock.call_later(
             self._options.grace_seconds, lambda: self._settle(run, run.ends.cancelled(self._messages))
         )
+        self._evolve(CancelAccepted())
+        run.engine.stop(reason)
         return True
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
@@ -382,10 +414,10 @@ class Agent:
         Raises:
             AgentStateError: `AGENT_WAITS_FOR_ITSELF`: called from a tool or hook of the very run.
         """
-        while self._run is not None:
-            if _inside.get() is self._run:
+        while (run := self._owner()) is not None:
+            if _inside.get() is run:
                 raise AgentStateError("AGENT_WAITS_FOR_ITSELF", "a tool or hook cannot wait for the end of its own run")
-            await self._run.publisher.log.stream
+            await run.publisher.log.stream
 
     async def aclose(self) -> None:
         """Cancel a run that is in progress and wait until it settled; safe to call again.
@@ -393,7 +425,8 @@ class Agent:
         Raises:
             AgentStateError: `AGENT_WAITS_FOR_ITSELF`: called from a tool or hook of the very run.
         """
-        if self._run is not None and _inside.get() is self._run:
+        run = self._owner()
+        if run is not None and _inside.get() is run:
             raise AgentStateError("AGENT_WAITS_FOR_ITSELF", "a tool or hook cannot wait for the end of its own run")
         self.cancel()
         await self.wait_idle()

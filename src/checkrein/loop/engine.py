@@ -101,7 +101,8 @@ class Engine:
 
     def stop(self, reason: str) -> None:
         """Set the signal, and cancel what may be cancelled at once."""
-        if self.signal.cancel(reason) and self._task is not None and self._may_cancel:
+        self.signal.cancel(reason)
+        if self._task is not None and self._may_cancel:
             self._task.cancel(reason)
 
     def raise_if_stopped(self) -> None:
