@@ -176,7 +176,21 @@ class Reader(Lane):
 
 
 class Writer(Lane):
-    """A lane that commits the jobs of all runs in groups."""
+    """A lane that commits the jobs of all runs in groups.
+
+    Between two groups, when nobody waits for it, it moves the write-ahead log into the file. SQLite would do that within a commit, which would delay the
+    answer, and a failure of it would look like one of the commit.
+
+    Args:
+        log_pages: how many pages the write-ahead log gathers before they are moved.
+    """
+
+    def __init__(
+        self, path: Path, connect: Callable[[], Connection], heard: Callable[[str], None], *, log_pages: int
+    ) -> None:
+        super().__init__(path, connect, heard)
+        self._log_pages = log_pages
+        self._moved_pages = 0
 
     def _serve(self, waiting: list[Job[object] | None]) -> bool:
         group: list[Job[object]] = []
@@ -195,7 +209,22 @@ class Writer(Lane):
                 # Also where a job was refused: it was by writes that never came to be.
                 job.error = failure
         self._settle(group)
+        self._move_log()
         return is_open
+
+    def _move_log(self) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+        # A log that readers still need goes on growing; one that begins anew is shorter than it was.
+        self._moved_pages = min(self._moved_pages, connection.log_pages)
+        if connection.log_pages - self._moved_pages >= self._log_pages:
+            self._moved_pages = connection.log_pages
+            try:
+                connection.rows("PRAGMA wal_checkpoint(PASSIVE)")
+            except apsw.Error as error:
+                # Everything is in the log still; whoever comes next tries again, with a new connection.
+                self._failed(error)
 
     def _attempt_all(self, connection: Connection, waiting: list[Job[object] | None], group: list[Job[object]]) -> bool:
         """Move jobs from `waiting` to `group` and run them, and those that come meanwhile; False when one of them was the end."""

@@ -59,7 +59,12 @@ class SqliteStore:
         self._clock = clock or SystemClock()
         self._options = options or SqliteOptions()
         self._followers = Followers()
-        self._writer = Writer(self._path, partial(self._connect, is_writer=True), self._followers.ring)
+        self._writer = Writer(
+            self._path,
+            partial(self._connect, is_writer=True),
+            self._followers.ring,
+            log_pages=self._options.checkpoint_pages,
+        )
         self._reader = Reader(self._path, partial(self._connect, is_writer=False), self._followers.ring)
 
     @property

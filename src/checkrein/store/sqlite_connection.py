@@ -28,6 +28,16 @@ class Connection:
 
     def __init__(self, filename: str, *, vfs: str = "") -> None:
         self.raw = apsw.Connection(filename, flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs or None)
+        self.log_pages = 0
+
+    def watch_log(self) -> None:
+        """Keep in `log_pages` how long the write-ahead log is after each commit; SQLite itself no longer moves it into the file."""
+
+        def note(_: apsw.Connection, __: str, pages: int) -> int:
+            self.log_pages = pages
+            return apsw.SQLITE_OK
+
+        self.raw.set_wal_hook(note)
 
     def run(self, statement: str, values: Values | None = None) -> int:
         """Run one statement that returns no rows, and return how many rows it changed."""

@@ -77,7 +77,7 @@ def open_store(path: Path, options: SqliteOptions, *, is_writer: bool) -> Connec
         _harden(connection)
         _migrate(connection, path)
         if is_writer:
-            _prepare_to_write(connection, options)
+            _prepare_to_write(connection)
         else:
             connection.pragma("query_only", "on")
     except BaseException:
@@ -189,12 +189,12 @@ def _harden(connection: Connection) -> None:
     connection.pragma("cell_size_check", "on")
 
 
-def _prepare_to_write(connection: Connection, options: SqliteOptions) -> None:
+def _prepare_to_write(connection: Connection) -> None:
     connection.raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
     connection.pragma("journal_mode", "wal")
     # NORMAL would lose acknowledged commits with the power.
     connection.pragma("synchronous", "full")
-    connection.pragma("wal_autocheckpoint", options.checkpoint_pages)
+    connection.watch_log()
 
 
 def _migrate(connection: Connection, path: Path) -> None:
