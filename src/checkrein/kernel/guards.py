@@ -14,6 +14,7 @@ from checkrein.kernel.events import (
     CheckFailed,
     CheckPassed,
     Event,
+    EventData,
     Evidence,
     Failed,
     LeaseTaken,
@@ -45,8 +46,8 @@ _USERS: Final = frozenset({
 
 def call_order(call_id: str) -> tuple[int, int] | None:
     """Return `(turn, index)` of a call id `<turn>.<index>`, or None when it is not one of ours."""
-    turn, dot, index = call_id.partition(".")
-    if not dot or not (turn.isascii() and turn.isdecimal() and index.isascii() and index.isdecimal()):
+    turn, _, index = call_id.partition(".")
+    if not (turn.isdecimal() and index.isdecimal()):
         return None
     order = (int(turn), int(index))
     return order if f"{order[0]}.{order[1]}" == call_id else None
@@ -118,7 +119,7 @@ def _illegal_in_phase(state: RunState, event: Event) -> str | None:
         return f"legal here: {', '.join(legal_in(state.phase))}"
     if isinstance(data, PlanAccepted) and (data.reason == "first") is not (state.phase is Phase.RECEIVED):
         return f"a plan accepted in {state.phase} cannot have the reason {data.reason!r}"
-    if isinstance(data, Unblocked) and state.phase is Phase.BLOCKED and state.cause(data.cause_id) is None:
+    if isinstance(data, Unblocked) and state.cause(data.cause_id) is None:
         return f"no open cause {data.cause_id!r}; open: {', '.join(cause.id for cause in state.causes)}"
     if isinstance(data, Blocked) and state.cause(data.cause.id) is not None:
         return f"cause {data.cause.id!r} is open already"
@@ -209,12 +210,16 @@ def _call_settled(state: RunState, event: Event) -> str | None:
         taken = any(reservation.child == data.child for reservation in state.reservations)
         return f"a share is reserved for {data.child} already" if taken else None
     call_id = _named_call(event)
-    call = None if call_id is None else state.open_call(call_id)
-    if call_id is not None and call is None:
+    return None if call_id is None else _settled_call(state, data, call_id)
+
+
+def _settled_call(state: RunState, data: EventData, call_id: str) -> str | None:
+    call = state.open_call(call_id)
+    if call is None:
         return f"call {call_id} has its outcome"
-    if call is not None and isinstance(data, ToolAccepted) and call.status == "accepted":
+    if isinstance(data, ToolAccepted) and call.status == "accepted":
         return f"call {call_id} was accepted as {call.handle!r}"
-    if call is not None and isinstance(data, ToolInDoubt):
+    if isinstance(data, ToolInDoubt):
         moves_on = call.status == "granted" or (call.status == "in_doubt" and data.probed and not call.probed)
         return None if moves_on else f"call {call_id} is {call.status} already"
     return None

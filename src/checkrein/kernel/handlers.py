@@ -197,7 +197,7 @@ def _work_done(state: RunState, _event: Event) -> RunState:
 
 
 def _check_passed(state: RunState, data: CheckPassed) -> RunState:
-    proved = replace(state, evidence=data.evidence, findings=())
+    proved = replace(state, evidence=data.evidence)
     return _ended(proved, Outcome("goal_met", f"all {len(state.task.checks)} checks passed"), Phase.SUCCEEDED)
 
 

@@ -49,8 +49,15 @@ def test_a_job_number_is_no_result() -> None:
     assert call is not None
     assert (call.status, call.handle, call.is_pull) == ("accepted", "job 7", False)
     assert story.refused(ToolAccepted("1.0", "job 8")) == "call_settled"
-    assert story.refused(ToolInDoubt("1.0", "lost")) == "call_settled"
-    assert story.refused(grant("1.0", PLAIN, 2)) == "rights_revoked"
+    for probed in (False, True):
+        assert story.refused(ToolInDoubt("1.0", "lost", probed)) == "call_settled"
+
+
+def test_an_accepted_job_is_polled_and_never_begun_again() -> None:
+    story = running(None, grant("1.0", AGAIN), ToolAccepted("1.0", "job 7"))
+    assert story.refused(grant("1.0", AGAIN, 2)) == "call_settled"
+    story.worker(done("1.0"))
+    assert story.state.effects == (Effect("1.0", "write_file", "done", 1),)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +134,7 @@ def test_a_second_attempt_of_an_idempotent_call_keeps_its_id_and_counts() -> Non
     story.worker(ToolInDoubt("1.0", "its worker is gone"), grant("1.0", AGAIN, 3))
     call = story.state.open_call("1.0")
     assert call is not None
-    assert (call.attempt, call.status) == (3, "granted")
+    assert (call.attempt, call.status, call.granted_at) == (3, "granted", story.state.version - 1)
     assert story.state.budget.used.tool_calls == 3
     story.worker(done("1.0"))
     assert story.state.effects == (Effect("1.0", "write_file", "done", 3),)

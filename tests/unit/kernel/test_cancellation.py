@@ -35,6 +35,7 @@ def assert_cancelled(story: Story) -> None:
     assert story.state.phase is Phase.FAILED
     assert story.state.outcome is not None
     assert (story.state.outcome.code, story.state.outcome.message) == ("cancelled", "enough")
+    assert (story.state.causes, story.state.blocked_from, story.state.open_turn) == ((), None, None)
     story.check_fold()
 
 
