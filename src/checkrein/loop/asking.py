@@ -61,11 +61,12 @@ async def _attempt(engine: "Engine", stream_of: StreamOf, request: ModelRequest)
         raise
     except asyncio.CancelledError as error:
         _close_later(engine, stream)
-        engine.raise_if_stopped()
-        if engine.is_cancelled_from_outside():
+        if not engine.is_callers_own(error):
             raise
         raise ModelError(f"the model's stream was cancelled from within: {error}", is_transient=True) from error
-    except Exception as error:
+    except BaseException as error:
+        if not engine.is_callers_own(error):
+            raise
         raise ModelError(f"the model's stream failed: {describe_error(error)}", is_transient=True) from error
     engine.raise_if_stopped()
     return collector.finished()

@@ -5,17 +5,17 @@ The invariant: while the batch runs, and after it was cut short, `calls` says of
 
 import asyncio
 import inspect
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 from msgspec.structs import replace
 
 from checkrein.loop.events import ToolFinished, ToolStarted, UnadoptedCall
 from checkrein.loop.options import Deny
-from checkrein.messages import ToolCall, ToolResult
-from checkrein.ports.tool import Tool, ToolContext
+from checkrein.messages import ToolCall, ToolResult, clean_message, malformation
+from checkrein.ports.tool import CancelSignal, Tool, ToolContext
 from checkrein.tools.dispatch import Dispatcher, PreparedCall
-from checkrein.tools.outcomes import AcceptedJob, Done, FailedCall, OutcomeUnknown, Pending
+from checkrein.tools.outcomes import AcceptedJob, Done, FailedCall, Outcome, OutcomeUnknown, Pending
 from checkrein.tools.results import describe_error
 from checkrein.values import JsonObject, clean_text
 
@@ -34,13 +34,14 @@ class FatalCall(Exception):
 class _Progress:
     """How far one call is."""
 
-    __slots__ = ("call", "result", "state", "was_valid")
+    __slots__ = ("call", "is_in_flight", "result", "state", "was_valid")
 
     def __init__(self, call: ToolCall) -> None:
         self.call = call
         self.state: CallState = "not_started"
         self.result: ToolResult | None = None
         self.was_valid = True
+        self.is_in_flight = False
 
 
 class Batch:
@@ -59,6 +60,7 @@ class Batch:
         self._engine = engine
         self._dispatcher = dispatcher
         self._tools = tools
+        self._signal = engine.signal
         self.calls = tuple(_Progress(call) for call in calls)
 
     def unadopted(self) -> tuple[UnadoptedCall, ...]:
@@ -81,7 +83,7 @@ class Batch:
         if overlap and not any(
             tool.traits.sequential for item in self.calls if (tool := self._tools.get(item.call.name)) is not None
         ):
-            await self._overlapping()
+            await self._engine.guarded(self._overlapping(), may_cancel=False)
         else:
             for item in self.calls:
                 self._engine.raise_if_stopped()
@@ -89,13 +91,34 @@ class Batch:
         return tuple(item.result for item in self.calls if item.result is not None)
 
     async def _overlapping(self) -> None:
-        clock = self._engine.options.clock
-        tasks = [clock.spawn(self._one(item, alone=False), name=f"call-{item.call.id}") for item in self.calls]
+        """Make all calls at the same time, each in a task of its own.
+
+        A signal of the batch's own tells them to stop: when the run is cancelled, or when one of them ends the run. Bodies heed it themselves; tasks that are in a hook are
+        cancelled.
+        """
+        clock, halt = self._engine.options.clock, CancelSignal()
+        self._signal = halt
+
+        def stop(reason: str) -> None:
+            halt.cancel(reason)
+            for item, task in zip(self.calls, tasks, strict=False):
+                if not item.is_in_flight:
+                    task.cancel(reason)
+
+        tasks: list[asyncio.Task[None]] = []
+        forget = self._engine.signal.subscribe(stop)
         try:
-            await asyncio.gather(*tasks)
+            tasks.extend(clock.spawn(self._one(item, alone=False), name=f"call-{item.call.id}") for item in self.calls)
+            _, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            if pending:
+                stop("another call of the turn ended the run")
+                await asyncio.wait(pending)
         finally:
+            forget()
             for task in tasks:
                 task.cancel()
+        for task in (*(task for task in tasks if not task.cancelled() and task.exception()), *tasks):
+            task.result()
 
     async def _one(self, item: _Progress, *, alone: bool) -> None:
         engine = self._engine
@@ -104,17 +127,18 @@ class Batch:
             item.was_valid = prepared.kind != "schema"
             await self._finish(item, prepared)
             return
-        engine.raise_if_stopped()
-        item.state = "outcome_unknown"
+        self._signal.raise_if_cancelled()
         call_id, name = item.call.id, prepared.name
         engine.publisher.publish(
             lambda sequence, run_id: ToolStarted(sequence, run_id, call_id, name, prepared.arguments)
         )
+        self._signal.raise_if_cancelled()
+        item.state = "outcome_unknown"
         context = ToolContext(
             call_id=call_id,
             attempt=1,
             idempotency_key=f"{engine.run_id}/{engine.step_number}/{call_id}",
-            signal=engine.signal,
+            signal=self._signal,
             progress=lambda text: engine.publisher.progress(call_id, clean_text(text)),
         )
         traits = prepared.tool.traits
@@ -123,12 +147,23 @@ class Batch:
                 self._dispatcher.execute_here(prepared, context), may_cancel=traits.cancellable
             )
         else:
-            outcome = await self._dispatcher.execute(prepared, context)
+            outcome = await self._in_flight(item, self._dispatcher.execute(prepared, context))
         if isinstance(outcome, AcceptedJob):
             outcome = await self._polled(prepared, outcome, context)
+        if isinstance(outcome, FailedCall) and outcome.kind == "cancelled":
+            item.state = "not_started"
+            raise asyncio.CancelledError(outcome.message)
         if isinstance(outcome, OutcomeUnknown) and outcome.cause != "timeout":
             raise asyncio.CancelledError(outcome.reason)
         await self._finish(item, outcome)
+
+    async def _in_flight(self, item: _Progress, execution: Awaitable[Outcome]) -> Outcome:
+        """Wait for a body that has a task of its own: the signal tells it to stop, and it is waited for until it ends or its grace is over."""
+        item.is_in_flight = True
+        try:
+            return await self._engine.guarded(execution, may_cancel=False)
+        finally:
+            item.is_in_flight = False
 
     async def _prepared(self, item: _Progress) -> PreparedCall | FailedCall:
         """Ask the hook, then check name and arguments; a hook's new arguments are checked like the model's."""
@@ -144,7 +179,9 @@ class Batch:
                 if decision is not None and decision.arguments is not None:
                     arguments = JsonObject(decision.arguments)
                     return self._dispatcher.prepare(call.name, arguments)
-            except Exception as error:  # noqa: BLE001  a hook is the caller's code; its failure is this call's
+            except BaseException as error:
+                if not self._engine.is_callers_own(error):
+                    raise
                 return FailedCall("internal", f"the hook before_tool_call failed: {describe_error(error)}", attempts=0)
         return self._dispatcher.prepare(call.name, arguments, malformed=call.malformed)
 
@@ -158,14 +195,14 @@ class Batch:
                 return FailedCall("internal", describe_error(error))
             if not isinstance(answer, Pending):
                 return answer
-            await self._engine.guarded(self._engine.options.clock.sleep(job.interval_seconds), may_cancel=True)
+            await self._engine.options.clock.sleep(job.interval_seconds)
 
     async def _finish(self, item: _Progress, outcome: Done | FailedCall | OutcomeUnknown) -> None:
         """Turn an outcome into the call's result, let the hook change it, and publish it."""
         result = self._engine.result_of(item.call, outcome)
         item.state, item.result = ("failed" if result.is_error else "finished"), result
-        after = self._engine.options.hooks.after_tool_call
-        if after is not None:
+        # A turn that will not be adopted has no results to change.
+        if self._engine.options.hooks.after_tool_call is not None and not self._signal.is_cancelled:
             result = await self._changed(item.call, result)
         result = self._engine.noted_repeat(item.call, result)
         item.result = result
@@ -180,11 +217,27 @@ class Batch:
         try:
             answer = after(call, result) if after is not None else None
             changed = await answer if inspect.isawaitable(answer) else answer
-            if changed is None:
-                return result
-            return replace(changed, id=result.id, tool_call_id=result.tool_call_id, tool_name=result.tool_name)
-        except Exception as error:  # noqa: BLE001  a hook is the caller's code; its failure is this call's
+            return result if changed is None else _adapted(changed, result)
+        except BaseException as error:
+            if not self._engine.is_callers_own(error):
+                raise
             return replace(result, content=f"the hook after_tool_call failed: {describe_error(error)}", is_error=True)
+
+
+def _adapted(changed: object, result: ToolResult) -> ToolResult:
+    """Return what a hook made of a result, with the names of its call.
+
+    Raises:
+        TypeError: it is no well-formed result.
+    """
+    if not isinstance(changed, ToolResult):
+        msg = f"it returned a {type(changed).__name__}, no ToolResult"
+        raise TypeError(msg)
+    made = ToolResult(result.id, result.tool_call_id, result.tool_name, changed.content, changed.is_error)
+    problem = malformation(made)
+    if problem:
+        raise TypeError(problem)
+    return cast("ToolResult", clean_message(made))
 
 
 def answer_text(outcome: Done | FailedCall | OutcomeUnknown) -> str:

@@ -208,7 +208,9 @@ class Engine:
         try:
             given = answer()
             return cast("T", await given if inspect.isawaitable(given) else given)
-        except Exception as error:
+        except BaseException as error:
+            if not self.is_callers_own(error):
+                raise
             raise StepFailed("AGENT_STATE_FAILED", f"the hook {name} failed: {describe_error(error)}") from error
 
     async def should_stop(self, messages: Sequence[Message]) -> bool:
@@ -220,9 +222,12 @@ class Engine:
         hook = self.options.hooks.should_stop
         return hook is not None and bool(await self._asked("should_stop", lambda: hook(messages)))
 
-    def is_cancelled_from_outside(self) -> bool:
-        """Tell whether somebody cancelled the run's task itself, as a closing event loop does."""
-        return self._task is not None and self._task.cancelling() > 0
+    def is_callers_own(self, error: BaseException) -> bool:
+        """Tell whether an error is what a caller's code raised by itself: neither an interrupt of the program, nor a cancellation of the run or of its task."""
+        if isinstance(error, asyncio.CancelledError):
+            task = asyncio.current_task()
+            return not self.signal.is_cancelled and (task is None or not task.cancelling())
+        return not isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit))
 
     async def _run_batch(
         self, calls: tuple[ToolCall, ...], dispatcher: Dispatcher, tools: Mapping[str, Tool]

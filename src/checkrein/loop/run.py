@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from checkrein.kernel.agent import MAX_MESSAGES
 from checkrein.loop.ends import Ends
 from checkrein.loop.engine import Engine, Step, StepFailed
-from checkrein.loop.events import AgentEvent, RunResult
+from checkrein.loop.events import AgentEvent, Cancelled, RunResult
 from checkrein.loop.options import LoopOptions
 from checkrein.loop.publisher import Publisher
 from checkrein.messages import Message, validate_transcript
@@ -101,6 +101,9 @@ class _Loop:
         )
 
     def _finish(self, result: RunResult) -> None:
+        if self._engine.signal.is_cancelled and not isinstance(result, Cancelled):
+            # The cancellation came first, whatever still came of the turn.
+            result = self._ends.cancelled(self._messages)
         self._engine.publisher.finish(result, before_result=_nothing)
 
     async def run(self) -> None:
@@ -139,7 +142,9 @@ class _Loop:
             return self._ends.completed(self._messages, step.text)
         if step.repeated:
             return self._ends.limited(self._messages, "repeated_call")
-        if await self._engine.should_stop(self._messages):
+        should_stop = await self._engine.should_stop(self._messages)
+        self._engine.raise_if_stopped()
+        if should_stop:
             return self._ends.limited(self._messages, "should_stop")
         return self._ends.limited(self._messages) if is_last else None
 

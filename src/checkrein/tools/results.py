@@ -65,7 +65,7 @@ def describe_error(error: BaseException) -> str:
     except Exception:  # noqa: BLE001  an error whose text cannot be made must not hide that there was one
         text = ""
     if isinstance(error, asyncio.CancelledError):
-        text = f"the tool was cancelled, but not by us{': ' + text if text else ''}"
+        text = f"it was cancelled, but not by us{': ' + text if text else ''}"
     elif not isinstance(error, ToolError):
         text = f"{name}: {text}" if text else name
     return shorten(clean_text(text or name), MAX_MESSAGE_CHARACTERS)

@@ -225,7 +225,7 @@ async def test_a_tool_that_gives_no_output_has_failed() -> None:
         (GeneratorExit(), FailedCall("internal", "GeneratorExit")),
         (
             asyncio.CancelledError("x"),
-            FailedCall("internal", "the tool was cancelled, but not by us: the body cancelled itself"),
+            FailedCall("internal", "it was cancelled, but not by us: the body cancelled itself"),
         ),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
