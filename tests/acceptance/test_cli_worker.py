@@ -102,6 +102,25 @@ def test_a_signal_drains_and_ends(
     assert shell.spawn("resume", run).code == 0
 
 
+@pytest.mark.parametrize("is_reverted", [False, True])
+def test_a_worker_blocks_a_run_whose_code_changed_until_somebody_accepts_it(
+    shell: Shell, tmp_path: Path, *, is_reverted: bool
+) -> None:
+    folder = task_folder(tmp_path / "note")
+    (run,) = submitted(shell, folder, 1)
+    plan = (folder / "plan.py").read_text()
+    (folder / "plan.py").write_text(plan + "\n")
+    assert shell.spawn("worker", folder, "--once", "--trust").code == 0
+    blocked = shell.spawn("resume", run)
+    assert blocked.code == 4
+    assert f"checkrein resume {run} --trust" in blocked.out
+    if is_reverted:
+        (folder / "plan.py").write_text(plan)
+    done = shell.spawn("resume", run, "--trust")
+    assert done.code == 0
+    assert "the run goes on with code" in done.out
+
+
 def test_two_tasks_of_one_name_are_refused(shell: Shell, tmp_path: Path) -> None:
     first, second = task_folder(tmp_path / "a" / "note"), task_folder(tmp_path / "b" / "note")
     printed = shell.spawn("worker", first, second, "--once", "--trust")

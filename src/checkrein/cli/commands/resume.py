@@ -99,10 +99,11 @@ async def _accept_code(invocation: Invocation, store: RunStore, *, state: RunSta
     if task.name != state.task.name:
         msg = f"run {state.run_id} is of task {state.task.name!r}, and {task.source} is task {task.name!r}; name the right one with --task"
         raise Refused(msg)
-    if (task.code_hash, task.version) == (state.code_hash, state.task.version):
+    is_same = (task.code_hash, task.version) == (state.code_hash, state.task.version)
+    if is_same and all(cause.kind != "code_changed" for cause in state.causes):
         return
     lease = (await store.get(state.run_id)).lease
     if is_held(lease):
         raise LeaseHeld(state.run_id, owner_in_words(lease.owner), lease.expires_in)
     await invocation.commands(store).accept_code(state.run_id, task)
-    invocation.screen.note(f"the run goes on with code {task.code_hash[:12]} instead of {state.code_hash[:12]}")
+    invocation.screen.note(f"the run goes on with code {task.code_hash[:12]}")
