@@ -4,6 +4,8 @@ import pytest
 
 from checkrein.kernel.events import (
     Blocked,
+    Cause,
+    CauseKind,
     CodeAccepted,
     Failed,
     FollowUpQueued,
@@ -19,6 +21,12 @@ from checkrein.kernel.events import (
 )
 from checkrein.kernel.state import Phase, is_claimable
 from tests.unit.kernel.story import AGAIN, PROBED, Story, cause, done, grant, in_phase, running
+
+
+def asked(call_id: str, kind: CauseKind = "reconcile") -> Cause:
+    """Return the cause that asks a person what became of a call."""
+    return Cause(f"reconcile {call_id}", kind, "say what became of it", call_id=call_id)
+
 
 ORIGINS = [Phase.RECEIVED, Phase.PLANNED, Phase.RUNNING, Phase.VERIFYING]
 
@@ -110,6 +118,9 @@ def test_a_worker_may_take_any_run_that_is_not_over_or_blocked() -> None:
     [
         (running(None, grant("1.0"), Blocked(cause())), False),
         (running(None, grant("1.0"), ToolAccepted("1.0", "job"), Blocked(cause())), True),
+        (running(None, grant("1.0"), ToolAccepted("1.0", "job"), Blocked(asked("1.0"))), False),
+        (running(None, grant("1.0"), ToolAccepted("1.0", "job"), Blocked(asked("1.1"))), True),
+        (running(None, grant("1.0"), ToolAccepted("1.0", "job"), Blocked(asked("1.0", "answer"))), True),
         (running(None, grant("1.0"), ToolAccepted("1.0", "pull"), Blocked(cause())), False),
         (running(None, grant("1.0", PROBED), Blocked(cause())), True),
         (running(None, grant("1.0", PROBED), ToolInDoubt("1.0", "lost"), Blocked(cause())), True),
@@ -117,7 +128,19 @@ def test_a_worker_may_take_any_run_that_is_not_over_or_blocked() -> None:
         (running(None, grant("1.0", AGAIN), ToolInDoubt("1.0", "lost"), Blocked(cause())), False),
         (running(None, grant("1.0", PROBED), done("1.0"), Blocked(cause())), False),
     ],
-    ids=["granted", "job", "pull", "probe", "doubt with probe", "probe asked", "idempotent", "done"],
+    ids=[
+        "granted",
+        "job",
+        "job asked about",
+        "other asked about",
+        "asked else",
+        "pull",
+        "probe",
+        "doubt with probe",
+        "probe asked",
+        "idempotent",
+        "done",
+    ],
 )
 def test_a_blocked_run_is_taken_only_to_poll_or_to_probe(story: Story, *, claimable: bool) -> None:
     assert is_claimable(story.state) is claimable

@@ -7,11 +7,12 @@ import msgspec
 import pytest
 
 from checkrein.errors import IllegalTransition, Rejected
+from checkrein.kernel.budget import Budget
 from checkrein.kernel.events import SteerQueued, StepStart, WorkDone
 from checkrein.kernel.run import evolve, fold_run
 from checkrein.kernel.state import Phase, RunState
 from checkrein.values import JsonData, JsonObject, Shared
-from tests.unit.kernel.story import FINDING, done, grant, in_phase, running
+from tests.unit.kernel.story import FINDING, Story, done, grant, in_phase, running
 from tests.unit.kernel.test_abnormal_paths import whole_life
 
 LEAVES = (str, int, float, bool, bytes, type(None), JsonObject, JsonData)
@@ -58,6 +59,25 @@ def test_every_event_advances_the_version_by_one() -> None:
     assert story.state.version == version + 3 == len(story.log)
 
 
+def test_a_run_begins_with_the_facts_of_its_task() -> None:
+    state = Story(Budget(turns=3)).state
+    assert (state.run_id, state.phase, state.version, state.epoch) == ("run", Phase.RECEIVED, 1, 0)
+    assert (state.code_hash, state.task.name, state.budget.limits.turns) == ("code", "report", 3)
+    assert (state.open_calls, state.settled_calls, state.artifacts, state.outcome) == ((), (), (), None)
+
+
+def test_events_that_only_carry_time_advance_version_and_clock_in_the_fold_too() -> None:
+    story = running()
+    for seconds in (3.0, 9.0, 5.0):
+        story.send(story.event(SteerQueued("n", "t"), epoch=None, elapsed=seconds))
+    story.worker(grant("1.0"), elapsed=7.0)
+    story.user(SteerQueued("n", "t"), SteerQueued("n", "t"))
+    assert (story.state.version, story.state.budget.used.wall_seconds) == (len(story.log), 9.0)
+    story.check_fold()
+    for cut in range(1, len(story.log) + 1):
+        assert fold_run(story.log[cut:], fold_run(story.log[:cut])) == story.state
+
+
 def test_a_phase_knows_whether_it_is_an_end() -> None:
     assert [phase for phase in Phase if phase.is_terminal] == [Phase.SUCCEEDED, Phase.FAILED]
 
@@ -78,6 +98,8 @@ def test_a_log_that_was_never_accepted_is_named_as_such() -> None:
         fold_run([story.event(WorkDone(), epoch=1)], in_phase(Phase.SUCCEEDED).state)
     with pytest.raises(IllegalTransition):
         fold_run([story.event(SteerQueued("n", "t"), epoch=None)], in_phase(Phase.FAILED).state)
+    with pytest.raises(IllegalTransition):
+        fold_run([*whole_life().log, story.event(SteerQueued("n", "t"), epoch=None)])
 
 
 def test_the_end_keeps_what_a_person_wants_to_know() -> None:
