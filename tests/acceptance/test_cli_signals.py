@@ -6,10 +6,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 
+from checkrein.store.sqlite_file import SqliteOptions, open_store
 from tests.unit.cli.folders import WAIT, Shell, ended, task_folder, waiting_folder
 
 CANCELLABLE = WAIT.replace("while not (", "while not context.signal.is_cancelled and not (").replace(
@@ -61,6 +64,20 @@ def began(folder: Path) -> list[str]:
     """Return the calls whose bodies began."""
     file = folder / "out" / "began"
     return file.read_text().split() if file.exists() else []
+
+
+def freeze(process: "subprocess.Popen[str]", store: Path) -> None:
+    """Stop a process outside a commit; inside one it would keep every other writer waiting."""
+    while True:
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+        try:
+            with closing(open_store(store, SqliteOptions(patience_seconds=0), is_writer=True)) as connection:
+                connection.script("BEGIN IMMEDIATE; ROLLBACK")
+        except apsw.BusyError:
+            process.send_signal(signal.SIGCONT)
+        else:
+            return
 
 
 def test_ctrl_c_cancels_the_run_and_exits_130(shell: Shell, started: Started, tmp_path: Path) -> None:
@@ -170,7 +187,7 @@ def test_a_frozen_holder_is_taken_over_when_its_lease_ends_and_its_late_write_is
     folder = waiting_folder(tmp_path / "wait")
     process = started("run", folder, "--trust", "--json", "--lease", "0.5")
     run = running_tool(process)
-    process.send_signal(signal.SIGSTOP)
+    freeze(process, shell.store)
     taken = shell.spawn("resume", run)
     assert taken.code == 4
     assert "taken over" in taken.out
