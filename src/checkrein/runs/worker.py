@@ -119,6 +119,7 @@ class Worker:
         self._claiming: asyncio.Task[None] | None = None
         self._failures: list[WorkerFailure] = []
         self._pauses: dict[str, _Pause] = {}
+        self._woken = asyncio.Event()
 
     @property
     def owner(self) -> str:
@@ -140,7 +141,9 @@ class Worker:
 
     async def submit(self, task: Task, *, request_id: str = "") -> str:
         """Store a run and return its id; see `Commands.submit`."""
-        return await self._commands().submit(task, request_id=request_id)
+        run_id = await self._commands().submit(task, request_id=request_id)
+        self._woken.set()
+        return run_id
 
     async def steer(self, run_id: str, text: str, *, request_id: str = "") -> RunState:
         """Queue a message for the next planning; see `Commands.steer`."""
@@ -158,11 +161,15 @@ class Worker:
         self, run_id: str, cause_id: str, *, answer: JsonData = NULL, reconciled: Reconciled | None = None
     ) -> RunState:
         """Answer a cause; see `Commands.unblock`."""
-        return await self._commands().unblock(run_id, cause_id, answer=answer, reconciled=reconciled)
+        state = await self._commands().unblock(run_id, cause_id, answer=answer, reconciled=reconciled)
+        self._woken.set()
+        return state
 
     async def extend(self, run_id: str, extra: Amounts, *, request_id: str = "") -> RunState:
         """Raise limits; see `Commands.extend`."""
-        return await self._commands().extend(run_id, extra, request_id=request_id)
+        state = await self._commands().extend(run_id, extra, request_id=request_id)
+        self._woken.set()
+        return state
 
     async def state(self, run_id: str) -> RunState:
         """Return a run's state as the store has it.
@@ -239,8 +246,11 @@ class Worker:
 
     async def _claim_forever(self) -> None:
         while not self._stopping:
+            self._woken.clear()
             await self._claim_some()
-            await self._clock.sleep(self._options.poll_seconds)
+            alarm = self._clock.call_later(self._options.poll_seconds, self._woken.set)
+            await self._woken.wait()
+            alarm.cancel()
 
     async def _claim_some(self) -> None:
         free = self._options.concurrency - len(self._running)
@@ -270,6 +280,7 @@ class Worker:
             is_idle = True
         finally:
             self._running.pop(run_id, None)
+            self._woken.set()
         if is_idle:
             self._pause(run_id)
         else:
