@@ -88,7 +88,7 @@ async def _read_with_alarm(
     """Read the stream in a task of its own, so that one that says nothing can be left even if it ignores being cancelled."""
     clock, seconds = engine.options.clock, engine.options.idle_timeout_seconds or 0.0
     while True:
-        pull = clock.spawn(_pull(iterator), name="model-stream")
+        pull = clock.spawn(_pull(engine, iterator), name="model-stream")
         alarm = clock.spawn(clock.sleep(seconds), name="model-stream-alarm")
         try:
             await asyncio.wait((pull, alarm), return_when=asyncio.FIRST_COMPLETED)
@@ -104,7 +104,10 @@ async def _read_with_alarm(
         collector.take(item)
 
 
-async def _pull(iterator: AsyncIterator[Chunk | ModelResponse]) -> Chunk | ModelResponse | None:
+async def _pull(
+    engine: "Engine", iterator: AsyncIterator[Chunk | ModelResponse]
+) -> Chunk | ModelResponse | None:
+    engine.raise_if_stopped()
     return await anext(iterator, None)
 
 

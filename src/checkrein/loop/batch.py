@@ -86,7 +86,6 @@ class Batch:
             await self._engine.guarded(self._overlapping(), may_cancel=False)
         else:
             for item in self.calls:
-                self._engine.raise_if_stopped()
                 await self._one(item, alone=True)
         return tuple(item.result for item in self.calls if item.result is not None)
 
@@ -122,6 +121,7 @@ class Batch:
 
     async def _one(self, item: _Progress, *, alone: bool) -> None:
         engine = self._engine
+        self._signal.raise_if_cancelled()
         prepared = await self._prepared(item)
         if isinstance(prepared, FailedCall):
             item.was_valid = prepared.kind != "schema"

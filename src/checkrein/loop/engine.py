@@ -183,6 +183,7 @@ class Engine:
         prepare, transform = hooks.prepare_turn, hooks.transform_context
         if prepare is not None:
             chosen = await self._asked("prepare_turn", lambda: prepare(self.step_number))
+            self.raise_if_stopped()
             if chosen is not None:
                 stream_of = stream_of if chosen.model is None else chosen.model.stream
                 settings = settings if chosen.settings is None else JsonObject(chosen.settings)
@@ -191,6 +192,7 @@ class Engine:
                     kit = self._kit_of(tools)
         if transform is not None:
             messages = tuple(await self._asked("transform_context", lambda: transform(messages)))
+            self.raise_if_stopped()
         self._requests += 1
         return stream_of, kit[0], tools, ModelRequest(f"request-{self._requests:03}", messages, kit[1], settings)
 

@@ -96,6 +96,7 @@ class Flight:
         self._timer: TimerHandle | None = None
         self._unsubscribe: Callable[[], None] = _nothing
         self._stopping: str = ""
+        self._returned: Returned | None = None
         self._has_begun = False
         self._has_slot = False
         self._waiters = 0
@@ -145,7 +146,10 @@ class Flight:
         self._has_begun = True
         if self._watch.limit_seconds is not None:
             self._timer = self._desk.clock.call_later(self._watch.limit_seconds, self._on_timeout)
-        return await make()
+        value = await make()
+        # Kept here as well: a body that is cancelled while it returns has a task that knows only of the cancellation.
+        self._returned = Returned(value)
+        return value
 
     def _on_timeout(self) -> None:
         if self._stopping or not self.is_open:
@@ -195,8 +199,8 @@ class Flight:
             self._decide(TimedOut(is_running=False))
         elif error is not None:
             self._decide(Raised(error))
-        elif not task.cancelled():
-            self._decide(Returned(task.result()))
+        elif self._returned is not None:
+            self._decide(self._returned)
         elif self._stopping:
             self._decide(Stopped(self.stop.reason, self._has_begun, is_running=False))
         else:
