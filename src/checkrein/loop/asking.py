@@ -104,9 +104,7 @@ async def _read_with_alarm(
         collector.take(item)
 
 
-async def _pull(
-    engine: "Engine", iterator: AsyncIterator[Chunk | ModelResponse]
-) -> Chunk | ModelResponse | None:
+async def _pull(engine: "Engine", iterator: AsyncIterator[Chunk | ModelResponse]) -> Chunk | ModelResponse | None:
     engine.raise_if_stopped()
     return await anext(iterator, None)
 
