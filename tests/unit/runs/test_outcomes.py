@@ -78,6 +78,7 @@ async def test_a_failure_that_may_pass_is_tried_again_under_a_grant_of_its_own_t
     worker = scene.worker(task)
     run_id = await worker.submit(task)
     advancing = scene.spawn(worker.advance(run_id))
+    await scene.clock.wait_for_timers(2)  # the lease and the wait: the planner ran in a thread of its own
     await scene.clock.advance(60)
     assert (await advancing).phase is Phase.SUCCEEDED
     grants = [event.data for event in await scene.log(run_id) if isinstance(event.data, ToolGranted)]
@@ -108,6 +109,7 @@ async def test_a_note_that_comes_between_two_attempts_does_not_lose_what_the_fir
     worker = scene.worker(task, store=point.store(scene.store))
     run_id = await worker.submit(task)
     advancing = scene.spawn(worker.advance(run_id))
+    await scene.clock.wait_for_timers(2)  # the lease and the wait: the planner ran in a thread of its own
     await scene.clock.advance(60)
     assert (await advancing).phase is Phase.SUCCEEDED
     grants = [event.data for event in await scene.log(run_id) if isinstance(event.data, ToolGranted)]
@@ -123,6 +125,7 @@ async def test_a_known_failure_without_budget_for_another_try_is_a_failure(scene
     worker = scene.worker(task)
     run_id = await worker.submit(task)
     advancing = scene.spawn(worker.advance(run_id))
+    await scene.clock.wait_for_timers(2)  # the lease and the wait: the planner ran in a thread of its own
     await scene.clock.advance(60)
     state = await advancing
     assert [(call.status, call.attempts) for call in state.effects] == [("failed", 2)]
