@@ -63,7 +63,7 @@ SOAK_SCENARIOS: Final = (
     ),
     Scenario("a turn, a repair, more tool calls", _PLAIN, _budget(1, 1, 1), Amounts(tool_calls=1)),
 )
-"""What a long test explores besides: ten times as much, in up to a gigabyte of memory."""
+"""What a long test explores besides: almost four times as much again, in up to 800 MB of memory."""
 
 
 class Violation(NamedTuple):
