@@ -40,6 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = tempfile.TemporaryDirectory(prefix="checkrein-counts-")
         os.environ[counts.FILE] = str(Path(folder.name, "counts.jsonl"))
         config.add_cleanup(folder.cleanup)
+        config.add_cleanup(lambda: os.environ.pop(counts.FILE, None))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
