@@ -1,0 +1,207 @@
+"""The agent in tens of thousands of drawn orders of events: whatever happens when, its promises hold.
+
+A failure prints the seed of its story; `CHECKREIN_SEED=<seed> CHECKREIN_AMOUNT=0.00001` tells that one again, and nothing else.
+"""
+
+import gc
+import random  # noqa: TID251  seeded, so that a story can be told again
+import time
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from checkrein.agent import agent as agent_module
+from checkrein.agent.agent import Agent
+from checkrein.agent.inbox import Inbox
+from checkrein.kernel import agent as kernel
+from checkrein.kernel.agent import AgentState, QueueName
+from checkrein.loop.engine import Engine
+from checkrein.loop.events import AgentEvent, RunFinished, ToolStarted
+from checkrein.loop.publisher import Publisher
+from checkrein.messages import UserMessage
+from tests.counts import amount, report, seed
+from tests.exploration.agent_world import SMALL, World
+
+SCHEDULES = 50_000
+MOVES_AT_MOST = 26
+COLLECT_EVERY = 200
+ENDS = ("completed", "cancelled", "max_steps", "MODEL_STREAM_FAILED", "TOOL_EXECUTION_FAILED", "AGENT_MESSAGE_LIMIT")
+
+
+def tell(story_seed: int, *, moves: int | None = None) -> World:
+    """Tell one story; stories in a small house have small limits."""
+    with pytest.MonkeyPatch.context() as patch:
+        world = World(story_seed, moves=moves)
+        if world.is_small:
+            patch.setattr(kernel, "MAX_MESSAGES", SMALL.messages)
+            patch.setattr(kernel, "MAX_QUEUED", SMALL.queued)
+            patch.setattr(kernel, "MAX_CONTENT_BLOCKS", SMALL.blocks)
+            patch.setattr(agent_module, "MAX_MESSAGES", SMALL.messages)
+        try:
+            world.play()
+        except Exception as error:
+            shown = "\n  ".join(world.log)
+            msg = f"seed {story_seed}: {error}\nCHECKREIN_SEED={story_seed} CHECKREIN_AMOUNT=0.00001\n  {shown}"
+            raise AssertionError(msg) from error
+        return world
+
+
+def tell_or_shorten(story_seed: int) -> World:
+    """Tell a story; of one that fails, raise the failure with the fewest moves that still fails."""
+    try:
+        return tell(story_seed)
+    except AssertionError:
+        for moves in range(MOVES_AT_MOST):
+            tell(story_seed, moves=moves)
+        raise
+
+
+def seeds(first: int, count: int) -> list[int]:
+    """Return the seeds of all stories; the first is the given one, so that it can be told alone."""
+    rng = random.Random(first)  # noqa: S311  stories, no secrets
+    return [first, *(rng.getrandbits(48) for _ in range(count - 1))]
+
+
+@pytest.mark.timeout(3600)
+def test_every_promise_of_the_agent_holds_in_every_drawn_schedule() -> None:
+    begun, counts, stories = time.perf_counter(), Counter[str](), set[int]()
+    wanted, steps = amount(SCHEDULES), 0
+    # Collecting in the middle of a story would end its generators at another step in another process.
+    gc.disable()
+    try:
+        for number, story_seed in enumerate(seeds(seed(), wanted)):
+            world = tell_or_shorten(story_seed)
+            counts.update(world.counts)
+            stories.add(world.story)
+            steps += world.steps
+            if number % COLLECT_EVERY == 0:
+                gc.collect()
+    finally:
+        gc.enable()
+    seconds = round(time.perf_counter() - begun, 1)
+    detail = {"distinct": len(stories), "steps": steps, **dict(sorted(counts.items())), "seconds": seconds}
+    report("agent schedules", wanted, passed=wanted, seed=seed(), detail=detail)
+    assert len(stories) > 0.9 * wanted
+    if wanted >= SCHEDULES:
+        assert min(counts[end] for end in ENDS) > 0, "an end that no story came to"
+
+
+def test_the_same_seed_tells_the_same_story() -> None:
+    gc.disable()
+    try:
+        told = [list(tell(story_seed).log) for story_seed in (*seeds(7, 200), *seeds(7, 200))]
+    finally:
+        gc.enable()
+    assert told[:200] == told[200:]
+
+
+def _nothing(_self: object) -> None:
+    """Do nothing."""
+
+
+def _loses_the_queue_on_cancel(patch: pytest.MonkeyPatch) -> None:
+    cancel = Agent.cancel
+
+    def losing(agent: Agent, reason: str = "") -> bool:
+        agent._inbox.clear()  # pyright: ignore[reportPrivateUsage]  breaking it on purpose
+        return cancel(agent, reason)
+
+    patch.setattr(Agent, "cancel", losing)
+
+
+def _accepts_the_newest_first(patch: pytest.MonkeyPatch) -> None:
+    def take(inbox: Inbox, queue: QueueName) -> tuple[UserMessage, ...]:
+        waiting = inbox._queues[queue]  # pyright: ignore[reportPrivateUsage]  breaking it on purpose
+        return (waiting.pop(),) if waiting else ()
+
+    patch.setattr(Inbox, "take", take)
+
+
+def _accepts_without_taking(patch: pytest.MonkeyPatch) -> None:
+    def take(inbox: Inbox, queue: QueueName) -> tuple[UserMessage, ...]:
+        waiting = inbox._queues[queue]  # pyright: ignore[reportPrivateUsage]  breaking it on purpose
+        return (waiting[0],) if waiting else ()
+
+    patch.setattr(Inbox, "take", take)
+
+
+def _published(patch: pytest.MonkeyPatch, change: Callable[[Publisher, AgentEvent], None]) -> None:
+    append = Publisher._append  # pyright: ignore[reportPrivateUsage]  breaking it on purpose
+
+    def changed(publisher: Publisher, event: AgentEvent) -> None:
+        append(publisher, event)
+        change(publisher, event)
+
+    patch.setattr(Publisher, "_append", changed)
+
+
+def _ends_twice(patch: pytest.MonkeyPatch) -> None:
+    def again(publisher: Publisher, event: AgentEvent) -> None:
+        if isinstance(event, RunFinished):
+            publisher.log.append(event)
+
+    _published(patch, again)
+
+
+def _leaves_a_gap(patch: pytest.MonkeyPatch) -> None:
+    def skip(publisher: Publisher, event: AgentEvent) -> None:
+        if isinstance(event, ToolStarted):
+            publisher._sequence += 1  # pyright: ignore[reportPrivateUsage]  breaking it on purpose
+
+    _published(patch, skip)
+
+
+def _goes_on_after_the_cancellation(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Engine, "raise_if_stopped", _nothing)
+
+
+def _takes_what_does_not_fit(patch: pytest.MonkeyPatch) -> None:
+    def always(_state: AgentState, _queue: QueueName) -> bool:
+        return True
+
+    patch.setattr(agent_module, "fits_queue", always)
+
+
+def _starts_beside_a_run(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Agent, "_refuse_overlap", _nothing)
+
+
+def _forgets_the_grace(patch: pytest.MonkeyPatch) -> None:
+    cancel = Agent.cancel
+
+    def endless(agent: Agent, reason: str = "") -> bool:
+        done = cancel(agent, reason)
+        run = agent._run  # pyright: ignore[reportPrivateUsage]  breaking it on purpose
+        if run is not None and run.grace is not None:
+            run.grace.cancel()
+        return done
+
+    patch.setattr(Agent, "cancel", endless)
+
+
+def _tell_many(count: int) -> None:
+    for story_seed in seeds(1, count):
+        tell(story_seed)
+
+
+@pytest.mark.parametrize(
+    "sabotage",
+    [
+        _loses_the_queue_on_cancel,
+        _accepts_the_newest_first,
+        _accepts_without_taking,
+        _ends_twice,
+        _leaves_a_gap,
+        _goes_on_after_the_cancellation,
+        _takes_what_does_not_fit,
+        _starts_beside_a_run,
+        _forgets_the_grace,
+    ],
+)
+def test_an_agent_broken_on_purpose_is_noticed(
+    sabotage: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sabotage(monkeypatch)
+    with pytest.raises(AssertionError, match="CHECKREIN_SEED="):
+        _tell_many(500)
