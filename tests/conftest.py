@@ -38,9 +38,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Collect the counts of this run in a file, unless somebody already does; with pytest-xdist the workers inherit it."""
     if counts.FILE not in os.environ:
         folder = tempfile.TemporaryDirectory(prefix="checkrein-counts-")
-        os.environ[counts.FILE] = str(Path(folder.name, "counts.jsonl"))
         config.add_cleanup(folder.cleanup)
-        config.add_cleanup(lambda: os.environ.pop(counts.FILE, None))
+        patch = pytest.MonkeyPatch()
+        patch.setenv(counts.FILE, str(Path(folder.name, "counts.jsonl")))
+        config.add_cleanup(patch.undo)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
