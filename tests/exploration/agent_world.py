@@ -146,7 +146,7 @@ class World:
                 self.loop.call_soon(self.prompt)
                 self.loop.run_forever()
                 self.must(self.runs[-1].stream.is_done, "a calm run never ended")
-            self.check()
+            self._check()
         finally:
             self.loop.close()
 
@@ -157,7 +157,7 @@ class World:
         self.must(self.steps < STEPS_AT_MOST, "the story never ends")
         if self.moves > 0 and (not loop.ready or draw < self.haste):
             self.moves -= 1
-            self.move()
+            self._move()
         elif loop.ready and not (draw > 0.98 and loop.has_timer and not loop.is_due):
             index = 0 if draw < self.order else self.rng.randrange(len(loop.ready))
             self.note(loop.step(index))
@@ -166,7 +166,7 @@ class World:
             loop.fire()
         elif not self.open_gate():
             loop.stop()
-        self.check()
+        self._check()
 
     def note(self, what: str) -> None:
         """Add to the story."""
@@ -193,7 +193,7 @@ class World:
 
     # The caller's side.
 
-    def move(self) -> None:
+    def _move(self) -> None:
         """Do something that a caller can do, drawn."""
         draw = self.rng.random()
         if self.open_run() is None and draw < 0.5:
@@ -231,7 +231,7 @@ class World:
         """Return the run that owns the transcript."""
         return self.runs[-1] if self.runs and not self.runs[-1].stream.is_done else None
 
-    def text(self, kind: str) -> str:
+    def _text(self, kind: str) -> str:
         self.texts += 1
         return f"{kind}{self.texts}"
 
@@ -241,7 +241,7 @@ class World:
         if known is not None:
             self._ask_again(request_id or "", known)
             return
-        text = self.text("p")
+        text = self._text("p")
         self._begin("prompt", self.ledger.fits_prompt, lambda: self.agent.prompt(text, request_id=request_id))
         if request_id and self.runs and self.runs[-1].stream not in [stream for _, stream in self.requests.values()]:
             last = self.runs[-1]
@@ -302,7 +302,7 @@ class World:
         is_active = run is not None and not run.is_cancelled and not run.is_finishing
         fits = self.ledger.fits_queue(queue, is_active=is_active)
         try:
-            message = call(self.text(queue))
+            message = call(self._text(queue))
         except AgentMessageLimitError:
             self.count("refused for room")
             self.must(not fits, f"{queue} was refused, and there is room")
@@ -359,7 +359,7 @@ class World:
                 self.runs[-1].came.append(message)
         self.must(len(messages) <= self.ledger.caps.messages, f"{len(messages)} messages in the transcript")
 
-    def check(self) -> None:
+    def _check(self) -> None:
         """Hold the agent against the ledger.
 
         Raises:
