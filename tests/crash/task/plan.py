@@ -1,4 +1,4 @@
-"""Plans the crash suite's task: three entries in the ledger among steps that may be repeated, in two plans so that planning is crashed too.
+"""Plans the crash suite's task: three entries in the ledger and a statement from a printer among steps that may be repeated, in two plans so that planning is crashed too.
 
 A step whose call is known to have failed, by its probe or by a person, is planned again until it is done.
 """
@@ -26,6 +26,9 @@ SECOND = (
         arguments={"path": "note.md", "content": "# Accounts\n\nThere are three.\n"},
     ),
     Step(id="fee", description="Post the fee", tool_name="post_probed", arguments={"entry": "fee"}),
+    Step(
+        id="statement", description="Print a statement", tool_name="print_statement", arguments={"entry": "statement"}
+    ),
     Step(id="end", description="Stamp the end", tool_name="stamp", arguments={"name": "end"}),
     Step(
         id="summary.json",

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from checkrein import ToolContext, tool
+from checkrein import Accepted, ToolContext, tool
 from checkrein.ports.tool import Reconciliation, ToolOutput
 from checkrein.verify import CheckContext, check
 
-ENTRIES = ("deposit", "transfer", "fee")
+ENTRIES = ("deposit", "transfer", "fee", "statement")
 LEDGER = "ledger.jsonl"
 
 
@@ -61,6 +61,29 @@ def post_blind(entry: str, context: ToolContext) -> Mapping[str, str]:
     """
     _record("post_blind", entry, context)
     return {"entry": entry}
+
+
+def is_printed(handle: str, context: ToolContext) -> str | None:
+    """Say whether a statement is printed: at the second asking, as if printing took a while."""
+    asked = context.folder().parent / f"printer-{handle.replace('/', '-')}"
+    opened = os.open(asked, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(opened, b".")
+        return "printed" if os.fstat(opened).st_size > 1 else None
+    finally:
+        os.close(opened)
+
+
+@tool(reconcile=is_posted, poll=is_printed)
+def print_statement(entry: str, context: ToolContext) -> Accepted:
+    """Order a statement from the printer, which answers with a number.
+
+    Args:
+        entry: what to print.
+        context: the call.
+    """
+    _record("print_statement", entry, context)
+    return Accepted(context.idempotency_key, interval_seconds=0.02)
 
 
 @check(title="every entry stands in the ledger once")

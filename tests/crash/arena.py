@@ -1,0 +1,181 @@
+"""Where processes are killed: one folder with a store, the task and the world outside, and the person who answers what they leave open.
+
+The orchestrating process holds the store open like any other one; it never advances a run. All its facts come from public commands.
+"""
+
+import asyncio
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from checkrein.cli.tasks import compose, read_folder
+from checkrein.clock import SystemClock, SystemIds
+from checkrein.codec.wire import decode_events
+from checkrein.kernel.budget import Amounts, Budget
+from checkrein.kernel.events import Cause, Event
+from checkrein.kernel.run import fold_run
+from checkrein.kernel.state import RunState
+from checkrein.runs.commands import Commands, Reconciled
+from checkrein.store import SqliteStore
+from tests.crash.child import STORE, TASK, Job, Said, work
+
+_HERE = Path(__file__).parent
+_ROOT = _HERE.parents[1]
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["tests.crash.child", "checkrein.tools.signature", "checkrein.tools.schema"])
+
+
+class Child:
+    """One process that advances a run."""
+
+    def __init__(self, job: Job) -> None:
+        self._pipe, theirs = _FORKS.Pipe(duplex=False)
+        self._process: ForkServerProcess = _FORKS.Process(target=work, args=(job, theirs), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid or 0
+
+    async def begun(self) -> None:
+        """Return when it is about to advance its run."""
+        await self._message()
+
+    async def ended(self) -> tuple[int, Said]:
+        """Return its exit code (negative: the signal that ended it) and what it said."""
+        said = Said()
+        while (message := await self._message()) is not None:
+            said = message if isinstance(message, Said) else said
+        await _readable(self._process.sentinel)
+        self._process.join()
+        self._pipe.close()
+        return self._process.exitcode or 0, said
+
+    async def _message(self) -> object:
+        try:
+            await _readable(self._pipe.fileno())
+            return self._pipe.recv()
+        except EOFError:
+            return None
+
+    def is_alive(self) -> bool:
+        """Tell whether it has not ended."""
+        return self._process.exitcode is None
+
+    def is_stopped(self) -> bool:
+        """Tell whether a SIGSTOP has reached it."""
+        return _state(self.pid) == "T"
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal, unless it is gone."""
+        if self._process.exitcode is None:
+            os.kill(self.pid, number)
+
+    def dispose(self) -> None:
+        """Leave nothing behind, whatever happened."""
+        if self._process.exitcode is None:
+            self._process.kill()
+            self._process.join()
+
+
+async def _readable(descriptor: int | Connection) -> None:
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(descriptor, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(descriptor)
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+class Arena:
+    """A folder in which runs are stored, killed and finished."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        shutil.copytree(_HERE / TASK, folder / TASK, ignore=shutil.ignore_patterns("__pycache__", "out"))
+        self.task = compose(read_folder(folder / TASK))
+        self.store = SqliteStore(folder / STORE)
+        self.clock = SystemClock()
+        self.commands = Commands(self.store, clock=self.clock, ids=SystemIds(), actor="user:arena")
+        self._environment = {
+            **os.environ,
+            "HOME": str(folder / "home"),
+            "XDG_STATE_HOME": str(folder / "home" / "state"),
+            "CHECKREIN_STORE": str(folder / STORE),
+        }
+
+    @property
+    def workspace(self) -> Path:
+        """Where the runs' folders and the ledger are."""
+        return self.task.workspace
+
+    async def submit(self, budget: Budget | None = None) -> str:
+        """Store a run."""
+        return await self.commands.submit(self.task if budget is None else replace(self.task, budget=budget))
+
+    async def events(self, run_id: str) -> list[Event]:
+        """Return a run's log."""
+        return decode_events(await self.store.read(run_id), run_id=run_id)
+
+    async def state(self, run_id: str) -> RunState:
+        """Return a run's state."""
+        return fold_run(await self.events(run_id))
+
+    async def command(self, *words: str) -> tuple[int, str]:
+        """Run the command line in a process of its own; return its exit code and what it printed."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "checkrein", *words, cwd=_ROOT, env=self._environment,
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+        try:
+            out, _ = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        return process.returncode or 0, out.decode()
+
+    def ledger(self, run_id: str) -> list[Mapping[str, str]]:
+        """Return what bodies of a run wrote down outside, in order."""
+        file = self.workspace / "ledger.jsonl"
+        text = file.read_text(encoding="utf-8") if file.exists() else ""
+        return [line for line in map(json.loads, text.splitlines()) if line["run"] == run_id]
+
+    async def answer(self, state: RunState) -> None:
+        """Answer the causes of a blocked run as a person would who looks at the ledger."""
+        for cause in state.causes:
+            if cause.kind == "reconcile":
+                await self._reconcile(state.run_id, cause)
+            elif cause.kind == "budget":
+                await self.commands.extend(state.run_id, Amounts(**{cause.detail: 3}))
+            else:
+                msg = f"run {state.run_id} waits for {cause.id}, which this task never asks: {cause.message}"
+                raise AssertionError(msg)
+
+    async def _reconcile(self, run_id: str, cause: Cause) -> None:
+        posted = any(line["call"] == cause.call_id for line in self.ledger(run_id))
+        found = Reconciled("done" if posted else "failed", message="so says the ledger")
+        await self.commands.unblock(run_id, cause.id, reconciled=found)
+
+    async def aclose(self) -> None:
+        """Let go of the store."""
+        await self.store.aclose()
