@@ -77,7 +77,10 @@ class Listeners:
             try:
                 answer = listener(event, signal)
                 if inspect.isawaitable(answer):
-                    self._clock.spawn(self._observed(answer, event.type, number), name=f"listener-{number}")
+                    task = self._clock.spawn(self._observed(answer, event.type, number), name=f"listener-{number}")
+                    if inspect.iscoroutine(answer):
+                        # The loop may be closed before the task began, and then nobody has awaited the coroutine.
+                        task.add_done_callback(lambda _, unused=answer: unused.close())
             except BaseException as error:  # noqa: BLE001  a listener never changes the run
                 self._failed(error, event.type, number)
 
