@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from checkrein.ports.clock import TimerHandle
 
-__all__ = ["SystemClock", "SystemIds", "jitter", "spawn"]
+__all__ = ["SystemClock", "SystemIds", "close_loop", "jitter", "run_bounded", "spawn"]
 
 T = TypeVar("T")
 
@@ -35,6 +35,39 @@ def _settle(task: "asyncio.Task[object]") -> None:
     _running.discard(task)
     if not task.cancelled():
         task.exception()
+
+
+def run_bounded(work: Coroutine[object, object, T], *, seconds: float) -> T:
+    """Run a coroutine to its end on an event loop of its own, and close the loop within a bound, whatever tasks still run.
+
+    A first Ctrl-C cancels the coroutine, as with `asyncio.run`.
+
+    Raises:
+        RuntimeError: an event loop is running in this thread.
+        KeyboardInterrupt: the program was interrupted.
+        BaseException: whatever the coroutine raises.
+    """
+    runner = asyncio.Runner()
+    try:
+        return runner.run(work)
+    finally:
+        work.close()
+        close_loop(runner.get_loop(), seconds=seconds)
+        asyncio.set_event_loop(None)
+
+
+def close_loop(loop: asyncio.AbstractEventLoop, *, seconds: float) -> None:
+    """Cancel all tasks of a loop that is not running, wait for them and for open generators at most `seconds` each, and close it."""
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    if left:
+        loop.run_until_complete(asyncio.wait(left, timeout=seconds))
+    closing = loop.create_task(loop.shutdown_asyncgens())
+    loop.run_until_complete(asyncio.wait((closing,), timeout=seconds))
+    # What still runs is left behind for good; that it is destroyed one day is nothing to report.
+    loop.set_exception_handler(lambda _loop, _context: None)
+    loop.close()
 
 
 def jitter(seconds: float, *, spread: float = 0.5) -> float:

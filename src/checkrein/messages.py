@@ -26,6 +26,7 @@ __all__ = [
     "TranscriptIssue",
     "Usage",
     "UserMessage",
+    "clean_block",
     "clean_message",
     "malformation",
     "validate_transcript",
@@ -403,13 +404,14 @@ def _cleaned(value: object) -> object:
         return clean_text(value)
     if isinstance(value, tuple):
         blocks = cast("tuple[Text | Thinking | ToolCall, ...]", value)
-        made = tuple(_cleaned_block(block) for block in blocks)
+        made = tuple(clean_block(block) for block in blocks)
         same = type(blocks) is tuple and all(new is old for new, old in zip(made, blocks, strict=True))
         return blocks if same else made
     return value
 
 
-def _cleaned_block(block: ContentBlock) -> ContentBlock:
+def clean_block(block: ContentBlock) -> ContentBlock:
+    """Return a well-shaped block with plain Unicode text in all its parts, as `clean_message`."""
     changes = {
         name: value
         for name in block.__struct_fields__

@@ -20,17 +20,20 @@ class StreamLog(Generic[E, R]):
     Attributes:
         events: what has been appended so far; only `append` adds to it.
         result: the result, once there is one, as a tuple of one.
-        stream: the readers' side.
     """
 
-    __slots__ = ("_at_end", "_at_event", "events", "result", "stream")
+    __slots__ = ("_at_end", "_at_event", "events", "result")
 
     def __init__(self) -> None:
         self.events: list[E] = []
         self.result: tuple[R] | None = None
-        self.stream: EventStream[E, R] = EventStream(self)
         self._at_event: list[asyncio.Future[None]] = []
         self._at_end: list[asyncio.Future[None]] = []
+
+    @property
+    def stream(self) -> "EventStream[E, R]":
+        """The readers' side."""
+        return EventStream(self)
 
     def append(self, event: E) -> None:
         """Add an event and wake who follows.
@@ -115,8 +118,8 @@ class EventStream(Sequence[E], Generic[E, R]):
             raise ValueError(msg)
         return tuple(self._log.events[offset:])
 
-    async def subscribe(self, offset: int = 0) -> AsyncIterator[E]:
-        """Yield the events from `offset` on, as they come, to the end.
+    def subscribe(self, offset: int = 0) -> AsyncIterator[E]:
+        """Iterate over the events from `offset` on, as they come, to the end.
 
         Raises:
             ValueError: `offset` is negative.
@@ -124,6 +127,9 @@ class EventStream(Sequence[E], Generic[E, R]):
         if offset < 0:
             msg = f"offsets count from 0, not {offset}"
             raise ValueError(msg)
+        return self._follow(offset)
+
+    async def _follow(self, offset: int) -> AsyncIterator[E]:
         log = self._log
         while True:
             while offset < len(log.events):

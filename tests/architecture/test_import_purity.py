@@ -63,8 +63,8 @@ INNER_IMPORTS: dict[str, str] = {
     "checkrein.cli.main": "a command and what it needs, until it is called",
     "checkrein.runs.task": "the reader of task files, until a task is read from a file",
     "checkrein.store": "a store and its database, until it is named",
-    "checkrein.tools.dispatch": "jsonschema-rs, until a call is prepared",
     "checkrein.tools.function": "pydantic, until a tool's schema is looked at",
+    "checkrein.tools.prepare": "jsonschema-rs, until a call is prepared",
     "checkrein.verify.documents": "the libraries of the extra `documents`, until such a file is read",
     "checkrein.verify.files": "a format's parser, until a file of that format is read",
 }

@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
-from checkrein.agent import agent as agent_module
+from checkrein.agent import conversation as conversation_module
 from checkrein.agent.agent import Agent
+from checkrein.agent.conversation import Conversation
 from checkrein.agent.inbox import Inbox
-from checkrein.kernel import agent as kernel
-from checkrein.kernel.agent import AgentState, QueueName
+from checkrein.kernel.agent import AgentLimits, AgentState, QueueName
 from checkrein.loop.engine import Engine
 from checkrein.loop.events import AgentEvent, RunFinished, ToolStarted
 from checkrein.loop.publisher import Publisher
@@ -24,6 +25,7 @@ from tests.counts import amount, report, seed
 from tests.exploration.agent_world import SMALL, World
 
 SCHEDULES = 50_000
+SMALL_LIMITS = AgentLimits(messages=SMALL.messages, queued=SMALL.queued, blocks=SMALL.blocks)
 MOVES_AT_MOST = 26
 COLLECT_EVERY = 200
 ENDS = ("completed", "cancelled", "max_steps", "MODEL_STREAM_FAILED", "TOOL_EXECUTION_FAILED", "AGENT_MESSAGE_LIMIT")
@@ -33,11 +35,9 @@ def tell(story_seed: int, *, moves: int | None = None) -> World:
     """Tell one story; stories in a small house have small limits."""
     with pytest.MonkeyPatch.context() as patch:
         world = World(story_seed, moves=moves)
+        conversation = world.agent._conversation  # pyright: ignore[reportPrivateUsage]  the same machine, with less room
         if world.is_small:
-            patch.setattr(kernel, "MAX_MESSAGES", SMALL.messages)
-            patch.setattr(kernel, "MAX_QUEUED", SMALL.queued)
-            patch.setattr(kernel, "MAX_CONTENT_BLOCKS", SMALL.blocks)
-            patch.setattr(agent_module, "MAX_MESSAGES", SMALL.messages)
+            patch.setattr(conversation, "state", replace(conversation.state, limits=SMALL_LIMITS))
         try:
             world.play()
         except Exception as error:
@@ -104,7 +104,7 @@ def _loses_the_queue_on_cancel(patch: pytest.MonkeyPatch) -> None:
     cancel = Agent.cancel
 
     def losing(agent: Agent, reason: str = "") -> bool:
-        agent._inbox.clear()  # pyright: ignore[reportPrivateUsage]  breaking it on purpose
+        agent._conversation._inbox.clear()  # pyright: ignore[reportPrivateUsage]  breaking it on purpose
         return cancel(agent, reason)
 
     patch.setattr(Agent, "cancel", losing)
@@ -147,7 +147,7 @@ def _ends_twice(patch: pytest.MonkeyPatch) -> None:
 def _leaves_a_gap(patch: pytest.MonkeyPatch) -> None:
     def skip(publisher: Publisher, event: AgentEvent) -> None:
         if isinstance(event, ToolStarted):
-            publisher._sequence += 1  # pyright: ignore[reportPrivateUsage]  breaking it on purpose
+            publisher.log.events.append(event)
 
     _published(patch, skip)
 
@@ -160,11 +160,11 @@ def _takes_what_does_not_fit(patch: pytest.MonkeyPatch) -> None:
     def always(_state: AgentState, _queue: QueueName) -> bool:
         return True
 
-    patch.setattr(agent_module, "fits_queue", always)
+    patch.setattr(conversation_module, "fits_queue", always)
 
 
 def _starts_beside_a_run(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Agent, "_refuse_overlap", _nothing)
+    patch.setattr(Conversation, "_refuse_overlap", _nothing)
 
 
 def _forgets_the_grace(patch: pytest.MonkeyPatch) -> None:
@@ -173,8 +173,8 @@ def _forgets_the_grace(patch: pytest.MonkeyPatch) -> None:
     def endless(agent: Agent, reason: str = "") -> bool:
         done = cancel(agent, reason)
         run = agent._run  # pyright: ignore[reportPrivateUsage]  breaking it on purpose
-        if run is not None and run.grace is not None:
-            run.grace.cancel()
+        if run is not None and run._timer is not None:  # pyright: ignore[reportPrivateUsage]
+            run._timer.cancel()  # pyright: ignore[reportPrivateUsage]
         return done
 
     patch.setattr(Agent, "cancel", endless)

@@ -3,8 +3,8 @@
 A listener that raises is recorded and changes nothing. One that returns an awaitable has it started in order and observed, not awaited, so it cannot deadlock the run.
 """
 
-import asyncio
 import inspect
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
@@ -49,7 +49,7 @@ class Listeners:
         self._on_failure = on_failure
         self._listeners: dict[int, Listener] = {}
         self._last_id = 0
-        self._errors: list[SubscriberError] = []
+        self._errors: deque[SubscriberError] = deque(maxlen=MAX_ERRORS)
 
     @property
     def errors(self) -> tuple[SubscriberError, ...]:
@@ -77,34 +77,39 @@ class Listeners:
             try:
                 answer = listener(event, signal)
                 if inspect.isawaitable(answer):
-                    task = self._clock.spawn(self._observed(answer, event.type, number), name=f"listener-{number}")
-                    if inspect.iscoroutine(answer):
-                        # The loop may be closed before the task began, and then nobody has awaited the coroutine.
-                        task.add_done_callback(lambda _, unused=answer: unused.close())
-            except BaseException as error:  # noqa: BLE001  a listener never changes the run
+                    self._start(answer, event.type, number)
+            except BaseException as error:  # noqa: BLE001  whatever a listener raises, it never changes the run
                 self._failed(error, event.type, number)
+
+    def _start(self, answer: Awaitable[object], event_type: str, number: int) -> None:
+        work = self._observed(answer, event_type, number)
+        # The loop may be closed before the task begins, or no loop may run at all; then nobody has awaited the coroutine.
+        close: Callable[[], None] = answer.close if inspect.iscoroutine(answer) else _nothing
+        try:
+            task = self._clock.spawn(work, name=f"listener-{number}")
+        except RuntimeError:
+            work.close()
+            close()
+            raise
+        task.add_done_callback(lambda _: close())
 
     async def _observed(self, answer: Awaitable[object], event_type: str, number: int) -> None:
         try:
             await answer
-        except BaseException as error:  # noqa: BLE001  a listener never changes the run
+        except BaseException as error:  # noqa: BLE001  whatever a listener raises, it never changes the run
             self._failed(error, event_type, number)
 
     def _failed(self, error: BaseException, event_type: str, number: int) -> None:
-        self._errors.append(SubscriberError(event_type, number, clean_text(_text_of(error))))
-        del self._errors[:-MAX_ERRORS]
+        self._errors.append(SubscriberError(event_type, number, _text_of(error)))
         self._on_failure()
-        if isinstance(error, (KeyboardInterrupt, SystemExit)):
-            # The interrupt is for the program, not for the run: the loop raises it once the run's step has had its turn.
-            asyncio.get_running_loop().call_soon(_raise, error)
 
 
 def _text_of(error: BaseException) -> str:
     try:
-        return str(error)
+        return clean_text(str(error))
     except Exception:  # noqa: BLE001  an error whose text cannot be made is still an error
         return type(error).__name__
 
 
-def _raise(error: BaseException) -> None:
-    raise error
+def _nothing() -> None:
+    """Close nothing: an awaitable that is no coroutine needs no closing."""

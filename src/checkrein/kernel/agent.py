@@ -2,10 +2,12 @@
 
 Theory of operation. The state holds numbers only: how many messages the transcript has, how many are queued of each kind, how many steps are left. Every decision
 that the agent takes about ownership, boundaries and capacity is a function of them, so all of it is explored in tests without a model. The agent feeds in what
-happened; a message that is not accepted here is not in its queue or transcript.
+happened; a message that is not accepted here is not in the transcript. Queueing and clearing move no phase, so they are functions of the state beside the table.
+
+A turn is adopted in one event together with what follows it: `turn_finished` when the run goes on, one of the ends when it does not. Between them nothing can happen.
 
 Capacity is reserved ahead: what is queued must fit even after the largest turn that may be in progress. With q queued messages in all, s of them steering,
-n the transcript's length, and b the largest number of messages a turn may add to, each sum below must stay within `MAX_MESSAGES`.
+n the transcript's length, and b the most content blocks of a response, each sum below must stay within the limit on messages.
 """
 
 from collections.abc import Mapping
@@ -22,17 +24,16 @@ __all__ = [
     "MAX_CONTENT_BLOCKS",
     "MAX_MESSAGES",
     "MAX_QUEUED",
+    "AgentEvent",
+    "AgentLimits",
     "AgentPhase",
     "AgentState",
-    "Boundary",
     "CallRefused",
     "CancelAccepted",
-    "Cleared",
     "Continued",
     "Ended",
     "LoopEnded",
     "MessageAccepted",
-    "MessageQueued",
     "Prompted",
     "QueueName",
     "Settled",
@@ -42,7 +43,9 @@ __all__ = [
     "fits_continue",
     "fits_prompt",
     "fits_queue",
-    "has_room_for_turn",
+    "goes_on_after",
+    "with_cleared",
+    "with_queued",
 ]
 
 MAX_MESSAGES: Final = 4096
@@ -50,7 +53,7 @@ MAX_MESSAGES: Final = 4096
 MAX_QUEUED: Final = 256
 """Messages in both queues together."""
 MAX_CONTENT_BLOCKS: Final = 1024
-"""Content blocks of one response, and so the most messages that one turn may need beside its own."""
+"""Content blocks of one response, and so the most results that one turn may add beside its response."""
 
 QueueName: TypeAlias = Literal["steering", "follow_up"]
 
@@ -66,17 +69,36 @@ class AgentPhase(StrEnum):
     SETTLING = "Settling"
 
 
+_I, _W, _S, _U = AgentPhase.IDLE, AgentPhase.RUNNING, AgentPhase.STEERING_BOUNDARY, AgentPhase.FOLLOW_UP_BOUNDARY
+_C, _E = AgentPhase.CANCELLING, AgentPhase.SETTLING
+_OPEN: Final = frozenset({_W, _S, _U})
+
+
+class AgentLimits(msgspec.Struct, frozen=True):
+    """How much an agent holds.
+
+    Attributes:
+        messages: messages in the transcript.
+        queued: messages in both queues together.
+        blocks: content blocks of one response.
+    """
+
+    messages: int = MAX_MESSAGES
+    queued: int = MAX_QUEUED
+    blocks: int = MAX_CONTENT_BLOCKS
+
+
 class AgentState(msgspec.Struct, frozen=True):
     """Numbers that decide.
 
     Attributes:
-        phase: where the agent stands.
+        phase: who owns the transcript and what happens next.
         length: messages in the transcript.
-        tail_is_assistant: whether the last of them is an assistant's.
-        steering: queued steering messages.
-        follow_ups: queued follow-up messages.
-        steps_left: model requests that the run may still begin; 0 while idle.
-        has_ended: the end of the run is chosen.
+        tail_is_assistant: the last one is a response without calls.
+        steering: steering messages that wait.
+        follow_ups: follow-ups that wait.
+        steps_left: model requests that the run may still make; 0 while idle.
+        limits: how much the agent holds.
     """
 
     phase: AgentPhase = AgentPhase.IDLE
@@ -85,41 +107,39 @@ class AgentState(msgspec.Struct, frozen=True):
     steering: int = 0
     follow_ups: int = 0
     steps_left: int = 0
-    has_ended: bool = False
+    limits: AgentLimits = AgentLimits()
 
     @property
     def queued(self) -> int:
         """Messages in both queues."""
         return self.steering + self.follow_ups
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a run is active and its end not chosen."""
+        return self.phase in _OPEN
+
+    @property
+    def room(self) -> int:
+        """Messages that the transcript can still take."""
+        return self.limits.messages - self.length
+
 
 class Prompted(msgspec.Struct, frozen=True, gc=False):
-    """A run began with a new user message, and with the queued messages that joined it."""
+    """A run began with a new user message, followed by `joined` steering messages that waited."""
 
     type: ClassVar[Literal["prompt"]] = "prompt"
     max_steps: int
-    joined: tuple[QueueName, ...] = ()
+    joined: int = 0
 
 
 class Continued(msgspec.Struct, frozen=True, gc=False):
-    """A run began from the transcript as it is, with the queued messages that joined it."""
+    """A run began from the transcript as it is, with `joined` messages of `queue`."""
 
     type: ClassVar[Literal["continue"]] = "continue"
     max_steps: int
-    joined: tuple[QueueName, ...] = ()
-
-
-class MessageQueued(msgspec.Struct, frozen=True, gc=False):
-    """A message waits."""
-
-    type: ClassVar[Literal["queued"]] = "queued"
-    queue: QueueName
-
-
-class Cleared(msgspec.Struct, frozen=True, gc=False):
-    """Both queues were emptied and handed back."""
-
-    type: ClassVar[Literal["cleared"]] = "cleared"
+    queue: QueueName = "steering"
+    joined: int = 0
 
 
 class MessageAccepted(msgspec.Struct, frozen=True, gc=False):
@@ -131,7 +151,7 @@ class MessageAccepted(msgspec.Struct, frozen=True, gc=False):
 
 
 class TurnFinished(msgspec.Struct, frozen=True, gc=False):
-    """A turn was adopted: `messages` of it, with or without tool calls."""
+    """A turn of so many messages was adopted, and the run goes on."""
 
     type: ClassVar[Literal["turn_finished"]] = "turn_finished"
     messages: int
@@ -151,15 +171,23 @@ class CancelAccepted(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):
-    """The run completed, came to its limit, or failed."""
+    """The run has an end.
 
-    type: ClassVar[Literal["ended"]] = "ended"
+    Attributes:
+        type: which end.
+        messages: the messages of a last turn that was adopted with it.
+        had_calls: whether that turn had tool calls.
+    """
+
+    type: Literal["completed", "max_steps", "failed"]
+    messages: int = 0
+    had_calls: bool = False
 
 
 class LoopEnded(msgspec.Struct, frozen=True, gc=False):
     """What was in progress when the run was cancelled ended, or its grace is over."""
 
-    type: ClassVar[Literal["loop_ended"]] = "loop_ended"
+    type: Literal["loop_ended", "grace_over"]
 
 
 class Settled(msgspec.Struct, frozen=True, gc=False):
@@ -177,8 +205,6 @@ class CallRefused(msgspec.Struct, frozen=True, gc=False):
 AgentEvent: TypeAlias = (
     Prompted
     | Continued
-    | MessageQueued
-    | Cleared
     | MessageAccepted
     | TurnFinished
     | SubscriberFailed
@@ -189,107 +215,125 @@ AgentEvent: TypeAlias = (
     | CallRefused
 )
 
-Boundary: TypeAlias = Literal["steering", "follow_up", "none"]
 
-
-def boundary_after(state: AgentState, *, had_calls: bool) -> Boundary:
-    """Return which queue is looked at after a turn; a message is accepted only if a step is left for it.
-
-    Steering enters after every turn. A follow-up enters only where a response without tool calls would end the run, and after steering.
-    """
-    if state.steps_left <= 0:
-        return "none"
-    if state.steering:
-        return "steering"
-    return "follow_up" if state.follow_ups and not had_calls else "none"
-
-
-def fits_prompt(state: AgentState) -> bool:
-    """Tell whether a new prompt and everything queued fit: `n + 1 + 2q + (1 if s == 0)`."""
-    return state.length + 1 + 2 * state.queued + (1 if state.steering == 0 else 0) <= MAX_MESSAGES
-
-
-def fits_continue(state: AgentState) -> bool:
-    """Tell whether going on fits: `n + 2q`, plus 1 for an answer to a tail that no steering will follow."""
-    return state.length + 2 * state.queued + _answer(state) <= MAX_MESSAGES
-
-
-def fits_queue(state: AgentState, queue: QueueName) -> bool:
-    """Tell whether one more queued message fits, itself counted: into the queues, and later into the transcript."""
-    after = _with_queued(state, queue, 1)
-    if after.queued > MAX_QUEUED:
-        return False
-    if state.phase is not AgentPhase.IDLE and not state.has_ended:
-        return after.length + 1 + MAX_CONTENT_BLOCKS + after.queued <= MAX_MESSAGES
-    extra = 0
-    if after.length == 0:
-        extra = 2 if after.steering == 0 else 1
-    elif not after.tail_is_assistant and after.steering == 0:
-        extra = 1
-    return after.length + 2 * after.queued + extra <= MAX_MESSAGES
-
-
-def has_room_for_turn(state: AgentState, messages: int) -> bool:
-    """Tell whether a turn of that many messages fits into the transcript."""
-    return state.length + messages <= MAX_MESSAGES
-
-
-def _answer(state: AgentState) -> int:
-    return 1 if not state.tail_is_assistant and state.steering == 0 else 0
-
-
-def _with_queued(state: AgentState, queue: QueueName, change: int) -> AgentState:
+def with_queued(state: AgentState, queue: QueueName, change: int = 1) -> AgentState:
+    """Return the state with so many more (or fewer) messages in a queue."""
     if queue == "steering":
         return replace(state, steering=state.steering + change)
     return replace(state, follow_ups=state.follow_ups + change)
 
 
-def _begun(state: AgentState, event: AgentEvent) -> AgentState:
-    if not isinstance(event, (Prompted, Continued)):
+def with_cleared(state: AgentState) -> AgentState:
+    """Return the state with empty queues."""
+    return replace(state, steering=0, follow_ups=0)
+
+
+def goes_on_after(state: AgentState, *, messages: int, had_calls: bool) -> bool:
+    """Tell whether another request follows a turn of so many messages, which is not adopted yet."""
+    after = _adopted(state, messages, had_calls=had_calls)
+    return after.steps_left > 0 if had_calls else boundary_after(after, had_calls=False) is not None
+
+
+def boundary_after(state: AgentState, *, had_calls: bool) -> QueueName | None:
+    """Return the queue that is looked at after a turn was adopted, None for neither.
+
+    A message is accepted only if a step is left for it. Steering enters after every turn; a follow-up only where a response without tool calls would end the run, and
+    after steering.
+    """
+    if state.steps_left <= 0:
+        return None
+    if state.steering:
+        return "steering"
+    return "follow_up" if state.follow_ups and not had_calls else None
+
+
+def fits_prompt(state: AgentState) -> bool:
+    """Tell whether a new prompt and everything queued fit: `n + 1 + 2q + (1 if s == 0)`."""
+    return state.length + 1 + 2 * state.queued + (1 if state.steering == 0 else 0) <= state.limits.messages
+
+
+def fits_continue(state: AgentState) -> bool:
+    """Tell whether going on fits: `n + 2q`, plus 1 for an answer to a tail that no steering will follow."""
+    answer = 1 if not state.tail_is_assistant and state.steering == 0 else 0
+    return state.length + 2 * state.queued + answer <= state.limits.messages
+
+
+def fits_queue(state: AgentState, queue: QueueName) -> bool:
+    """Tell whether one more queued message fits, itself counted: into the queues, and later into the transcript.
+
+    While a run is active: `n + 1 + b + q`. While idle, or once the end is chosen: `n + 2q`, plus for an empty transcript 2 if `s == 0` else 1, plus for a tail that is no
+    response 1 if `s == 0`.
+    """
+    after = with_queued(state, queue)
+    if after.queued > state.limits.queued:
+        return False
+    if state.is_open:
+        return after.length + 1 + state.limits.blocks + after.queued <= state.limits.messages
+    extra = 0
+    if after.length == 0:
+        extra = 2 if after.steering == 0 else 1
+    elif not after.tail_is_assistant and after.steering == 0:
+        extra = 1
+    return after.length + 2 * after.queued + extra <= state.limits.messages
+
+
+def _prompted(state: AgentState, event: AgentEvent) -> AgentState:
+    if not isinstance(event, Prompted):
         return state
-    added = len(event.joined) + (1 if isinstance(event, Prompted) else 0)
     return replace(
-        state,
-        phase=AgentPhase.RUNNING,
-        length=state.length + added,
-        tail_is_assistant=state.tail_is_assistant and not added,
-        steering=state.steering - event.joined.count("steering"),
-        follow_ups=state.follow_ups - event.joined.count("follow_up"),
+        with_queued(state, "steering", -event.joined),
+        phase=_W,
+        length=state.length + 1 + event.joined,
+        tail_is_assistant=False,
         steps_left=event.max_steps,
-        has_ended=False,
     )
 
 
-def _queued(state: AgentState, event: AgentEvent) -> AgentState:
-    return _with_queued(state, event.queue, 1) if isinstance(event, MessageQueued) else state
-
-
-def _cleared(state: AgentState, _event: AgentEvent) -> AgentState:
-    return replace(state, steering=0, follow_ups=0)
+def _continued(state: AgentState, event: AgentEvent) -> AgentState:
+    if not isinstance(event, Continued):
+        return state
+    return replace(
+        with_queued(state, event.queue, -event.joined),
+        phase=_W,
+        length=state.length + event.joined,
+        tail_is_assistant=state.tail_is_assistant and not event.joined,
+        steps_left=event.max_steps,
+    )
 
 
 def _accepted(state: AgentState, event: AgentEvent) -> AgentState:
     if not isinstance(event, MessageAccepted):
         return state
-    fewer = _with_queued(state, event.queue, -event.count)
-    return replace(fewer, phase=AgentPhase.RUNNING, length=state.length + event.count, tail_is_assistant=False)
+    fewer = with_queued(state, event.queue, -event.count)
+    return replace(fewer, phase=_W, length=state.length + event.count, tail_is_assistant=False)
 
 
 def _turn_finished(state: AgentState, event: AgentEvent) -> AgentState:
     if not isinstance(event, TurnFinished):
         return state
-    after = replace(
+    after = _adopted(state, event.messages, had_calls=event.had_calls)
+    match boundary_after(after, had_calls=event.had_calls):
+        case "steering":
+            return replace(after, phase=_S)
+        case "follow_up":
+            return replace(after, phase=_U)
+        case None:
+            return after
+
+
+def _adopted(state: AgentState, messages: int, *, had_calls: bool) -> AgentState:
+    return replace(
         state,
-        length=state.length + event.messages,
-        tail_is_assistant=not event.had_calls,
+        length=state.length + messages,
+        tail_is_assistant=not had_calls,
         steps_left=state.steps_left - 1,
     )
-    boundary = boundary_after(after, had_calls=event.had_calls)
-    if boundary == "none":
-        return after
-    return replace(
-        after, phase=AgentPhase.STEERING_BOUNDARY if boundary == "steering" else AgentPhase.FOLLOW_UP_BOUNDARY
-    )
+
+
+def _ended(state: AgentState, event: AgentEvent) -> AgentState:
+    if isinstance(event, Ended) and event.messages:
+        return replace(_adopted(state, event.messages, had_calls=event.had_calls), phase=_E)
+    return replace(state, phase=_E)
 
 
 def _stays(state: AgentState, _event: AgentEvent) -> AgentState:
@@ -297,15 +341,11 @@ def _stays(state: AgentState, _event: AgentEvent) -> AgentState:
 
 
 def _cancelling(state: AgentState, _event: AgentEvent) -> AgentState:
-    return replace(state, phase=AgentPhase.CANCELLING, has_ended=True)
+    return replace(state, phase=_C)
 
 
-def _settling(state: AgentState, _event: AgentEvent) -> AgentState:
-    return replace(state, phase=AgentPhase.SETTLING, has_ended=True)
-
-
-def _idle(state: AgentState, _event: AgentEvent) -> AgentState:
-    return replace(state, phase=AgentPhase.IDLE, steps_left=0)
+def _settled(state: AgentState, _event: AgentEvent) -> AgentState:
+    return replace(state, phase=_I, steps_left=0)
 
 
 def _type_of(event: AgentEvent) -> str:
@@ -316,45 +356,41 @@ def _subject_of(_state: AgentState) -> str:
     return ""
 
 
-_I, _W, _S, _U = AgentPhase.IDLE, AgentPhase.RUNNING, AgentPhase.STEERING_BOUNDARY, AgentPhase.FOLLOW_UP_BOUNDARY
-_C, _E = AgentPhase.CANCELLING, AgentPhase.SETTLING
-_ENDS: Final[Mapping[str, tuple[AgentPhase, ...]]] = {"cancel": (_C,), "ended": (_E,)}
+_Row: TypeAlias = Mapping[str, tuple[AgentPhase, ...]]
 
 
-def _row(phase: AgentPhase, edges: Mapping[str, tuple[AgentPhase, ...]]) -> Mapping[str, tuple[AgentPhase, ...]]:
-    """Add what every phase allows: queueing, clearing, a failing listener, and refusing an overlapping call."""
-    own = (
-        ("queued", "cleared", "subscriber_failed")
-        if phase is _I
-        else ("queued", "cleared", "subscriber_failed", "refused")
-    )
-    return {**edges, **dict.fromkeys(own, (phase,))}
+def _owned(phase: AgentPhase, edges: _Row) -> _Row:
+    """Add what every phase but Idle allows: refusing an overlapping call."""
+    return {**edges, "refused": (phase,)}
 
+
+_ENDS: Final[_Row] = {"cancel": (_C,), "completed": (_E,), "max_steps": (_E,), "failed": (_E,)}
 
 AGENT_MACHINE: Final[Machine[AgentState, AgentEvent]] = Machine(
     name="agent",
     initial=(_I,),
     ends=frozenset(),
     edges={
-        _I: _row(_I, {"prompt": (_W,), "continue": (_W,)}),
-        _W: _row(_W, {"turn_finished": (_W, _S, _U), **_ENDS}),
-        _S: _row(_S, {"message_accepted": (_W,), **_ENDS}),
-        _U: _row(_U, {"message_accepted": (_W,), **_ENDS}),
-        _C: _row(_C, {"loop_ended": (_E,)}),
-        _E: _row(_E, {"settled": (_I,)}),
+        _I: {"prompt": (_W,), "continue": (_W,)},
+        _W: _owned(_W, {"turn_finished": (_W, _S, _U), "subscriber_failed": (_W,), **_ENDS}),
+        _S: _owned(_S, {"message_accepted": (_W,), **_ENDS}),
+        _U: _owned(_U, {"message_accepted": (_W,), **_ENDS}),
+        _C: _owned(_C, {"loop_ended": (_E,), "grace_over": (_E,)}),
+        _E: _owned(_E, {"settled": (_I,)}),
     },
     handlers={
-        "prompt": _begun,
-        "continue": _begun,
-        "queued": _queued,
-        "cleared": _cleared,
+        "prompt": _prompted,
+        "continue": _continued,
         "message_accepted": _accepted,
         "turn_finished": _turn_finished,
         "subscriber_failed": _stays,
         "cancel": _cancelling,
-        "ended": _settling,
-        "loop_ended": _settling,
-        "settled": _idle,
+        "completed": _ended,
+        "max_steps": _ended,
+        "failed": _ended,
+        "loop_ended": _ended,
+        "grace_over": _ended,
+        "settled": _settled,
         "refused": _stays,
     },
     type_of=_type_of,

@@ -1,122 +1,154 @@
 """Making a model request, and making it again: reads the stream, bounds its silence, and never waits for its cleanup.
 
-A stream that is left early is closed in the background; one that ignores being cancelled is the agent's to leave behind after its grace.
+A stream that is left early is closed in the background; one that ignores being cancelled is left behind with the run's task, once the grace is over.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import inspect
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from checkrein.clock import jitter
 from checkrein.errors import ModelError
 from checkrein.loop.events import ModelRetried
-from checkrein.loop.request import ResponseCollector
-from checkrein.ports.model import Chunk, ModelRequest, ModelResponse, ModelStream
-from checkrein.ports.tool import CancelSignal
+from checkrein.loop.kit import StreamOf
+from checkrein.loop.request import Answer, ResponseCollector
+from checkrein.ports.clock import TimerHandle
+from checkrein.ports.model import ModelRequest, ModelStream
 from checkrein.tools.results import describe_error
 
 if TYPE_CHECKING:
     from checkrein.loop.engine import Engine
 
-__all__ = ["StreamOf", "ask"]
-
-StreamOf = Callable[[ModelRequest, CancelSignal], ModelStream]
+__all__ = ["ask"]
 
 
-async def ask(engine: "Engine", stream_of: StreamOf, request: ModelRequest) -> ModelResponse:
-    """Return the response to a request, made as often as the options allow.
+async def ask(engine: "Engine", stream_of: StreamOf, request: ModelRequest) -> Answer:
+    """Return the answer to a request, made as often as the options allow.
 
     Raises:
         ModelError: no attempt brought a usable response.
         asyncio.CancelledError: the run was cancelled.
     """
-    retry = engine.options.retry
     attempt = 1
     while True:
         try:
             return await _attempt(engine, stream_of, request)
         except ModelError as error:
-            if attempt >= retry.attempts or not error.is_transient:
+            if attempt >= engine.options.retry.attempts or not error.is_transient:
                 raise
             reason = str(error)
-        delay = min(retry.max_seconds, jitter(retry.first_seconds * retry.factor ** (attempt - 1)))
+        delay = engine.options.retry.delay(attempt)
         attempt += 1
-        _tell(engine, request.id, (attempt, delay, reason))
+        engine.publisher.publish(ModelRetried, request.id, attempt, delay, reason)
+        engine.raise_if_stopped()
         await engine.options.clock.sleep(delay)
         engine.raise_if_stopped()
 
 
-def _tell(engine: "Engine", request_id: str, retry: tuple[int, float, str]) -> None:
-    engine.publisher.publish(lambda sequence, run_id: ModelRetried(sequence, run_id, request_id, *retry))
-
-
-async def _attempt(engine: "Engine", stream_of: StreamOf, request: ModelRequest) -> ModelResponse:
+async def _attempt(engine: "Engine", stream_of: StreamOf, request: ModelRequest) -> Answer:
     collector = ResponseCollector(request, engine.options.limits, engine.publisher.chunk)
+    seconds = engine.options.idle_timeout_seconds
+    alarm = None if seconds is None else _Alarm(engine, seconds)
     stream: ModelStream | None = None
     try:
         stream = stream_of(request, engine.signal)
-        await _read(engine, stream, collector)
-    except ModelError:
-        _close_later(engine, stream)
+        await _read(engine, stream, collector, alarm)
+    except GeneratorExit:
         raise
-    except asyncio.CancelledError as error:
-        _close_later(engine, stream)
-        if not engine.is_callers_own(error):
-            raise
-        raise ModelError(f"the model's stream was cancelled from within: {error}", is_transient=True) from error
     except BaseException as error:
-        if not engine.is_callers_own(error):
+        is_silent = alarm is not None and alarm.stop()
+        _close_later(engine, stream)
+        if isinstance(error, ModelError) or not engine.is_callers_own(error):
             raise
-        raise ModelError(f"the model's stream failed: {describe_error(error)}", is_transient=True) from error
+        raise _silence(engine) if is_silent else _failure(error) from error
+    finally:
+        if collector.response is not None:
+            engine.count(collector.response.usage)
+    if alarm is not None and alarm.stop():
+        raise _silence(engine)
     engine.raise_if_stopped()
     return collector.finished()
 
 
-async def _read(engine: "Engine", stream: ModelStream, collector: ResponseCollector) -> None:
-    seconds = engine.options.idle_timeout_seconds
-    if seconds is not None:
-        await _read_with_alarm(engine, aiter(stream), collector)
-        return
+async def _read(engine: "Engine", stream: ModelStream, collector: ResponseCollector, alarm: "_Alarm | None") -> None:
+    signal, take = engine.signal, collector.take
     async for item in stream:
-        engine.raise_if_stopped()
-        collector.take(item)
+        if signal.is_cancelled:
+            raise asyncio.CancelledError(signal.reason)
+        if alarm is not None:
+            alarm.hear()
+        take(item)
 
 
-async def _read_with_alarm(
-    engine: "Engine", iterator: AsyncIterator[Chunk | ModelResponse], collector: ResponseCollector
-) -> None:
-    """Read the stream in a task of its own, so that one that says nothing can be left even if it ignores being cancelled."""
-    clock, seconds = engine.options.clock, engine.options.idle_timeout_seconds or 0.0
-    while True:
-        pull = clock.spawn(_pull(engine, iterator), name="model-stream")
-        alarm = clock.spawn(clock.sleep(seconds), name="model-stream-alarm")
-        try:
-            await asyncio.wait((pull, alarm), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            alarm.cancel()
-            pull.cancel()
-        if not pull.done():
-            raise ModelError(f"the model's stream said nothing for {seconds:g} s", is_transient=True)
-        engine.raise_if_stopped()
-        item = pull.result()
-        if item is None:
+def _failure(error: BaseException) -> ModelError:
+    if isinstance(error, asyncio.CancelledError):
+        return ModelError(f"the model's stream was cancelled from within: {error}", is_transient=True)
+    return ModelError(f"the model's stream failed: {describe_error(error)}", is_transient=True)
+
+
+def _silence(engine: "Engine") -> ModelError:
+    return ModelError(
+        f"the model's stream said nothing for {engine.options.idle_timeout_seconds:g} s", is_transient=True
+    )
+
+
+class _Alarm:
+    """Interrupts a stream that says nothing for too long, by one timer and without a task.
+
+    A stream that does not heed even that keeps the run's task; the run then fails when its grace is over.
+    """
+
+    def __init__(self, engine: "Engine", seconds: float) -> None:
+        self._engine = engine
+        self._seconds = seconds
+        self._clock = engine.options.clock
+        self._heard = self._clock.monotonic()
+        self._has_rung = False
+        self._timer: TimerHandle = self._clock.call_later(seconds, self._ring)
+
+    def hear(self) -> None:
+        """Take note that the stream said something.
+
+        Raises:
+            ModelError: too late: it was interrupted already, and took no notice.
+        """
+        if self._has_rung:
+            raise _silence(self._engine)
+        self._heard = self._clock.monotonic()
+
+    def _ring(self) -> None:
+        left = self._seconds - (self._clock.monotonic() - self._heard)
+        # Rounding must not make a timer of next to nothing.
+        if left > self._seconds / 1000:
+            self._timer = self._clock.call_later(left, self._ring)
             return
-        collector.take(item)
+        self._has_rung = True
+        self._engine.fail_unless_done(_silence(self._engine))
+        self._engine.interrupt("the model's stream said nothing for too long")
 
-
-async def _pull(engine: "Engine", iterator: AsyncIterator[Chunk | ModelResponse]) -> Chunk | ModelResponse | None:
-    engine.raise_if_stopped()
-    return await anext(iterator, None)
+    def stop(self) -> bool:
+        """Stop watching and take an interruption back; tell whether there was one."""
+        self._timer.cancel()
+        if not self._has_rung:
+            return False
+        self._has_rung = False
+        self._engine.set_deadline(None)
+        task = asyncio.current_task()
+        if task is not None:
+            task.uncancel()
+        return True
 
 
 def _close_later(engine: "Engine", stream: ModelStream | None) -> None:
-    """Close a stream that is left early, without waiting: its cleanup may hang or raise."""
+    """Close a stream that is left early, without waiting: its cleanup may hang or raise. A generator that raised is closed already, and a closing loop closes the rest."""
     close = getattr(stream, "aclose", None)
-    if close is not None:
+    task = asyncio.current_task()
+    is_torn_down = task is not None and task.cancelling() > 0 and not engine.signal.is_cancelled
+    if close is not None and getattr(stream, "ag_frame", stream) is not None and not is_torn_down:
         engine.options.clock.spawn(_close(close), name="model-stream-close")
 
 
 async def _close(close: Callable[[], object]) -> None:
     answer = close()
-    if asyncio.iscoroutine(answer) or hasattr(answer, "__await__"):
-        await answer  # type: ignore[misc]  # checked in the line above
+    if inspect.isawaitable(answer):
+        await answer

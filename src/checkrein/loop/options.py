@@ -6,14 +6,30 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from checkrein.clock import SystemClock, SystemIds
+from checkrein.clock import SystemClock, SystemIds, jitter
 from checkrein.messages import Message, ToolCall, ToolResult
 from checkrein.ports.clock import Clock, IdSource
 from checkrein.ports.model import Model
 from checkrein.ports.tool import Tool
 from checkrein.values import JsonObject
 
-__all__ = ["AgentHooks", "Allow", "Deny", "LoopOptions", "ModelLimits", "Retry", "ToolDecision", "TurnSettings"]
+__all__ = [
+    "AfterToolHook",
+    "AgentHooks",
+    "Allow",
+    "BeforeToolHook",
+    "Deny",
+    "LoopOptions",
+    "ModelLimits",
+    "PrepareHook",
+    "Retry",
+    "ShouldStopHook",
+    "ToolDecision",
+    "TransformHook",
+    "TurnSettings",
+    "check_choice",
+    "check_whole",
+]
 
 
 class ModelLimits(msgspec.Struct, frozen=True):
@@ -37,6 +53,9 @@ class ModelLimits(msgspec.Struct, frozen=True):
 class Retry(msgspec.Struct, frozen=True):
     """How often a failed model request is made again, off the step count.
 
+    Made again is what may pass: a stream that raised, stalled or ended without its response, an empty response, a `TransientModelError`. A model that raises another
+    `ModelError` has said itself that asking again is of no use.
+
     Attributes:
         attempts: requests in all, the first included; 1 never retries.
         first_seconds: the wait before the second.
@@ -48,6 +67,14 @@ class Retry(msgspec.Struct, frozen=True):
     first_seconds: float = 1.0
     factor: float = 2.0
     max_seconds: float = 60.0
+
+    def delay(self, attempt: int) -> float:
+        """Return the seconds to wait after that attempt, from 1."""
+        try:
+            waited = self.first_seconds * self.factor ** (attempt - 1)
+        except OverflowError:
+            return self.max_seconds
+        return min(self.max_seconds, jitter(waited))
 
 
 class Allow(msgspec.Struct, frozen=True):
@@ -71,31 +98,33 @@ class TurnSettings(msgspec.Struct, frozen=True):
 
 
 ToolDecision: TypeAlias = Allow | Deny | None
-_BeforeTool: TypeAlias = Callable[[ToolCall], Awaitable[ToolDecision] | ToolDecision]
-_AfterTool: TypeAlias = Callable[[ToolCall, ToolResult], Awaitable[ToolResult | None] | ToolResult | None]
-_Transform: TypeAlias = Callable[[Sequence[Message]], Sequence[Message] | Awaitable[Sequence[Message]]]
-_Prepare: TypeAlias = Callable[[int], Awaitable[TurnSettings | None] | TurnSettings | None]
-_ShouldStop: TypeAlias = Callable[[Sequence[Message]], bool | Awaitable[bool]]
+BeforeToolHook: TypeAlias = Callable[[ToolCall], Awaitable[ToolDecision] | ToolDecision]
+AfterToolHook: TypeAlias = Callable[[ToolCall, ToolResult], Awaitable[ToolResult | None] | ToolResult | None]
+TransformHook: TypeAlias = Callable[[Sequence[Message]], Sequence[Message] | Awaitable[Sequence[Message]]]
+PrepareHook: TypeAlias = Callable[[int], Awaitable[TurnSettings | None] | TurnSettings | None]
+ShouldStopHook: TypeAlias = Callable[[Sequence[Message]], bool | Awaitable[bool]]
 
 
 class AgentHooks(msgspec.Struct, frozen=True, kw_only=True):
     """Where a caller steps in; each is a plain or async function, and its answer is a value.
 
-    A tool hook that raises makes an error result of its call; any other that raises fails the run with `AGENT_STATE_FAILED` and its name.
+    A tool hook that raises makes an error result of its call; any other that raises fails the run with `AGENT_STATE_FAILED` and its name. A turn is in progress until its
+    hooks have answered, `should_stop` included: a run that is cancelled or fails there has not adopted it.
 
     Attributes:
         before_tool_call: told the call; `Allow`, `Deny`, or None for allow.
         after_tool_call: told the call and its result; another result (same call) replaces it.
-        transform_context: told the transcript; returns what the model is sent. The transcript itself stays.
+        transform_context: told the transcript; returns what the model is sent, which is checked: an invalid transcript fails the run with `INVALID_TRANSCRIPT`
+            and reaches no model. The transcript itself stays.
         prepare_turn: told the number of the coming step, from 1.
-        should_stop: told the transcript after a turn; True ends the run there.
+        should_stop: told the transcript with a turn at its end; True ends the run there, whatever is queued.
     """
 
-    before_tool_call: _BeforeTool | None = None
-    after_tool_call: _AfterTool | None = None
-    transform_context: _Transform | None = None
-    prepare_turn: _Prepare | None = None
-    should_stop: _ShouldStop | None = None
+    before_tool_call: BeforeToolHook | None = None
+    after_tool_call: AfterToolHook | None = None
+    transform_context: TransformHook | None = None
+    prepare_turn: PrepareHook | None = None
+    should_stop: ShouldStopHook | None = None
 
 
 class LoopOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,28 +159,53 @@ class LoopOptions(msgspec.Struct, frozen=True, kw_only=True):
     ids: IdSource = SystemIds()
 
     def __post_init__(self) -> None:
-        """Refuse numbers that make no sense.
+        """Refuse values that make no sense.
 
         Raises:
             ValueError: naming the option.
         """
-        if self.tool_execution not in {"sequential", "parallel"}:
-            msg = f"tool_execution is sequential or parallel, not {self.tool_execution!r}"
-            raise ValueError(msg)
-        whole = {
-            "request_sequence_start": self.request_sequence_start,
-            "retry.attempts": self.retry.attempts,
-            "repeat_limit": self.repeat_limit if self.repeat_limit is not None else 1,
-            **{f"limits.{name}": getattr(self.limits, name) for name in self.limits.__struct_fields__},
-        }
-        for name, value in whole.items():
-            if isinstance(value, bool) or value < 1:
-                msg = f"{name} is a whole number from 1, not {value!r}"
+        check_choice("tool_execution", self.tool_execution, ("sequential", "parallel"))
+        check_whole("request_sequence_start", self.request_sequence_start)
+        check_whole("retry.attempts", self.retry.attempts)
+        check_whole("max_buffered_deltas", self.max_buffered_deltas, least=0)
+        if self.repeat_limit is not None:
+            check_whole("repeat_limit", self.repeat_limit)
+        for name in self.limits.__struct_fields__:
+            check_whole(f"limits.{name}", getattr(self.limits, name))
+        _check_seconds("grace_seconds", self.grace_seconds)
+        _check_seconds("retry.first_seconds", self.retry.first_seconds)
+        _check_seconds("retry.max_seconds", self.retry.max_seconds)
+        _check_seconds("retry.factor", self.retry.factor)
+        if self.idle_timeout_seconds is not None:
+            _check_seconds("idle_timeout_seconds", self.idle_timeout_seconds)
+            if not self.idle_timeout_seconds:
+                msg = "idle_timeout_seconds is more than 0, or None for no limit"
                 raise ValueError(msg)
-        for name, seconds in (
-            ("grace_seconds", self.grace_seconds),
-            ("idle_timeout_seconds", self.idle_timeout_seconds or 1.0),
-        ):
-            if not (math.isfinite(seconds) and seconds >= 0):
-                msg = f"{name} is a number of seconds, 0 or more, not {seconds!r}"
-                raise ValueError(msg)
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Refuse what is none of the choices.
+
+    Raises:
+        ValueError: it is none; the message names the option.
+    """
+    if value not in choices:
+        msg = f"{name} is {' or '.join(choices)}, not {value!r}"
+        raise ValueError(msg)
+
+
+def check_whole(name: str, value: object, *, least: int = 1) -> None:
+    """Refuse what is no whole number from `least` on.
+
+    Raises:
+        ValueError: it is none; the message names the option.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        msg = f"{name} is a whole number from {least}, not {value!r}"
+        raise ValueError(msg)
+
+
+def _check_seconds(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not (math.isfinite(value) and value >= 0):
+        msg = f"{name} is a number, 0 or more, not {value!r}"
+        raise ValueError(msg)

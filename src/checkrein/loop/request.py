@@ -11,17 +11,36 @@ import msgspec
 
 from checkrein.errors import ModelError
 from checkrein.loop.options import ModelLimits
-from checkrein.messages import AssistantMessage, Text, Thinking, ToolCall, validate_transcript
+from checkrein.messages import (
+    AssistantMessage,
+    Text,
+    Thinking,
+    ToolCall,
+    Usage,
+    clean_block,
+    clean_message,
+    malformation,
+)
 from checkrein.ports.model import Chunk, ModelRequest, ModelResponse, TextDelta, ThinkingDelta, ToolCallDelta
 from checkrein.values import JsonValue, clean_text
 
-__all__ = ["ResponseCollector"]
+__all__ = ["Answer", "ResponseCollector"]
 
 _STOP_REASONS = frozenset({"stop", "tool_call", "length", "refusal"})
 
 
-def _protocol(message: str) -> ModelError:
-    return ModelError(message, code="MODEL_PROTOCOL_ERROR")
+class Answer(msgspec.Struct, frozen=True):
+    """A response that may be used.
+
+    Attributes:
+        message: what enters the transcript.
+        text: its text.
+        calls: its tool calls, in order.
+    """
+
+    message: AssistantMessage
+    text: str
+    calls: tuple[ToolCall, ...]
 
 
 class ResponseCollector:
@@ -31,23 +50,27 @@ class ResponseCollector:
         request: what was asked.
         limits: what the response may hold.
         publish: told each chunk that agrees so far, cleaned.
+
+    Attributes:
+        response: the response, once it came.
     """
 
     __slots__ = (
         "_calls",
         "_characters",
         "_chunks",
-        "_held",
+        "_held_text",
+        "_held_thinking",
         "_limits",
         "_publish",
-        "_request",
+        "_request_id",
         "_text",
         "_thinking",
         "response",
     )
 
     def __init__(self, request: ModelRequest, limits: ModelLimits, publish: Callable[[str, Chunk], None]) -> None:
-        self._request = request
+        self._request_id = request.id
         self._limits = limits
         self._publish = publish
         self._chunks = 0
@@ -55,7 +78,8 @@ class ResponseCollector:
         self._text: list[str] = []
         self._thinking: list[str] = []
         self._calls: list[ToolCall] = []
-        self._held = ""
+        self._held_text = ""
+        self._held_thinking = ""
         self.response: ModelResponse | None = None
 
     def take(self, item: object) -> None:
@@ -67,51 +91,58 @@ class ResponseCollector:
         if self.response is not None:
             raise _protocol("the stream went on after its response")
         if isinstance(item, TextDelta):
-            self._count(item.request_id)
-            delta = self._whole_characters(item.delta)
-            self._characters_of(delta)
+            delta, self._held_text = self._whole(item, self._held_text)
             self._text.append(delta)
-            self._publish(self._request.id, item if delta is item.delta else TextDelta(item.request_id, delta))
+            self._publish(self._request_id, item if delta is item.delta else TextDelta(item.request_id, delta))
         elif isinstance(item, ModelResponse):
+            self._release_held()
+            if type(item.usage) is not Usage:
+                raise _protocol(f"the response's usage is a {type(item.usage).__name__}")
             self.response = item
-        elif isinstance(item, ThinkingDelta):
-            self._count(item.request_id)
-            delta = clean_text(item.delta)
-            self._characters_of(delta)
-            self._thinking.append(delta)
-            self._publish(self._request.id, item if delta is item.delta else ThinkingDelta(item.request_id, delta))
         elif isinstance(item, ToolCallDelta):
             self._count(item.request_id)
-            self._calls.append(item.call)
-            self._publish(self._request.id, item)
+            call = _call_of(item)
+            self._calls.append(call)
+            self._publish(self._request_id, item if call is item.call else ToolCallDelta(item.request_id, call))
+        elif isinstance(item, ThinkingDelta):
+            delta, self._held_thinking = self._whole(item, self._held_thinking)
+            self._thinking.append(delta)
+            self._publish(self._request_id, item if delta is item.delta else ThinkingDelta(item.request_id, delta))
         else:
             raise _protocol(f"the stream gave a {type(item).__name__}")
 
     def _count(self, request_id: str) -> None:
-        if request_id != self._request.id:
-            raise _protocol(f"a chunk is for request {request_id!r}, not {self._request.id!r}")
+        if request_id != self._request_id:
+            raise _protocol(f"a chunk is for request {request_id!r}, not {self._request_id!r}")
         self._chunks += 1
         if self._chunks > self._limits.chunks:
             raise ModelError(f"more than {self._limits.chunks} chunks", code="MODEL_LIMIT")
 
-    def _characters_of(self, text: str) -> None:
-        self._characters += len(text)
+    def _whole(self, item: TextDelta | ThinkingDelta, held: str) -> tuple[str, str]:
+        """Return a delta as Unicode, and the first half of a surrogate pair at its end, which waits for its second half in the next chunk."""
+        self._count(item.request_id)
+        delta = cast("object", item.delta)
+        if not isinstance(delta, str):
+            raise _protocol(f"a chunk's delta is a {type(delta).__name__}")
+        self._characters += len(delta)
         if self._characters > self._limits.text_characters:
             raise ModelError(f"more than {self._limits.text_characters} characters of text", code="MODEL_LIMIT")
-
-    def _whole_characters(self, delta: object) -> str:
-        """Return a delta as Unicode; the first half of a surrogate pair waits for its second half in the next chunk."""
-        if not isinstance(delta, str):
-            raise _protocol(f"a text chunk holds a {type(delta).__name__}")
-        if delta.isascii() and not self._held and type(delta) is str:
-            return delta
-        text, self._held = self._held + delta, ""
+        text, rest = held + delta if held else delta, ""
         if text and "\ud800" <= text[-1] <= "\udbff":
-            text, self._held = text[:-1], text[-1]
-        return clean_text(text)
+            text, rest = text[:-1], text[-1]
+        return clean_text(text), rest
 
-    def finished(self) -> ModelResponse:
-        """Return the response once the stream ended, with its text cleaned.
+    def _release_held(self) -> None:
+        """Publish halves of pairs whose other half never came, as what replaces them."""
+        if self._held_text:
+            self._text.append(clean_text(self._held_text))
+            self._publish(self._request_id, TextDelta(self._request_id, self._text[-1]))
+        if self._held_thinking:
+            self._thinking.append(clean_text(self._held_thinking))
+            self._publish(self._request_id, ThinkingDelta(self._request_id, self._thinking[-1]))
+
+    def finished(self) -> Answer:
+        """Return the answer once the stream ended, with its text cleaned.
 
         Raises:
             ModelError: `MODEL_STREAM_FAILED` without a response; `MODEL_PROTOCOL_ERROR` when it does not agree with the request, its
@@ -120,58 +151,82 @@ class ResponseCollector:
         response = self.response
         if response is None:
             raise ModelError("the stream ended without its response", is_transient=True)
-        if response.request_id != self._request.id:
-            raise _protocol(f"the response is for request {response.request_id!r}, not {self._request.id!r}")
-        message = _cleaned(response.message)
-        self._check_limits(message)
+        if response.request_id != self._request_id:
+            raise _protocol(f"the response is for request {response.request_id!r}, not {self._request_id!r}")
+        problem = malformation(response.message)
+        if problem or type(response.message) is not AssistantMessage:
+            raise _protocol(f"the response's message is invalid: {problem or 'it is no assistant message'}")
+        answer = _read(cast("AssistantMessage", clean_message(response.message)), self._limits)
         if response.stop_reason == "length":
-            raise ModelError(
-                "the response was cut off by the model's output limit; none of it is used", code="MODEL_OUTPUT_LIMIT"
-            )
-        self._check_chunks(message)
-        _check_reason(response, message)
-        return response if message is response.message else msgspec.structs.replace(response, message=message)
+            text = "the response was cut off by the model's output limit; none of it is used"
+            raise ModelError(text, code="MODEL_OUTPUT_LIMIT")
+        self._check_chunks(answer)
+        _check_reason(response.stop_reason, answer)
+        return answer
 
-    def _check_limits(self, message: AssistantMessage) -> None:
-        limits = self._limits
-        if len(message.content) > limits.content_blocks:
-            raise ModelError(
-                f"{len(message.content)} content blocks, more than {limits.content_blocks}", code="MODEL_LIMIT"
-            )
-        characters = 0
-        for block in message.content:
-            if isinstance(block, ToolCall):
-                _check_arguments(block, limits)
-            else:
-                characters += len(block.text)
-        if characters > limits.text_characters:
-            raise ModelError(f"{characters} characters of text, more than {limits.text_characters}", code="MODEL_LIMIT")
-
-    def _check_chunks(self, message: AssistantMessage) -> None:
+    def _check_chunks(self, answer: Answer) -> None:
         """Compare what was streamed, if any of its kind was, with what the message holds."""
-        text = clean_text(self._held)
-        if self._text or text:
-            streamed = "".join(self._text) + text
-            if streamed != "".join(block.text for block in message.content if isinstance(block, Text)):
-                raise _protocol("the text of the chunks is not the text of the message")
+        if self._text and "".join(self._text) != answer.text:
+            raise _protocol("the text of the chunks is not the text of the message")
         if self._thinking and "".join(self._thinking) != "".join(
-            block.text for block in message.content if isinstance(block, Thinking)
+            block.text for block in answer.message.content if isinstance(block, Thinking)
         ):
             raise _protocol("the reasoning of the chunks is not the reasoning of the message")
-        if self._calls and tuple(self._calls) != tuple(
-            block for block in message.content if isinstance(block, ToolCall)
-        ):
+        if self._calls and tuple(self._calls) != answer.calls:
             raise _protocol("the calls of the chunks are not the calls of the message")
 
 
-def _check_arguments(call: ToolCall, limits: ModelLimits) -> None:
-    encoded = call.arguments.encoded if not call.malformed else call.malformed.encode()
+def _protocol(message: str) -> ModelError:
+    return ModelError(message, code="MODEL_PROTOCOL_ERROR")
+
+
+def _call_of(item: ToolCallDelta) -> ToolCall:
+    problem = malformation(AssistantMessage("", (item.call,)))
+    if problem:
+        raise _protocol(f"a chunk's call is invalid: {problem}")
+    return cast("ToolCall", clean_block(item.call))
+
+
+def _read(message: AssistantMessage, limits: ModelLimits) -> Answer:
+    """Return a well-formed message with its text and calls.
+
+    Raises:
+        ModelError: it is beyond the limits, or a call has no name or no valid arguments.
+    """
+    if len(message.content) > limits.content_blocks:
+        raise ModelError(
+            f"{len(message.content)} content blocks, more than {limits.content_blocks}", code="MODEL_LIMIT"
+        )
+    texts: list[str] = []
+    calls: list[ToolCall] = []
+    characters = 0
+    for block in message.content:
+        if isinstance(block, ToolCall):
+            _check_call(block, limits)
+            calls.append(block)
+            continue
+        characters += len(block.text)
+        if isinstance(block, Text):
+            texts.append(block.text)
+    if characters > limits.text_characters:
+        raise ModelError(f"{characters} characters of text, more than {limits.text_characters}", code="MODEL_LIMIT")
+    return Answer(message, "".join(texts), tuple(calls))
+
+
+def _check_call(call: ToolCall, limits: ModelLimits) -> None:
+    if not call.name:
+        raise _protocol(f"call {call.id!r} names no tool")
+    encoded = call.malformed.encode() if call.malformed else call.arguments.encoded
     if len(encoded) > limits.argument_bytes:
         raise ModelError(f"{len(encoded)} bytes of arguments, more than {limits.argument_bytes}", code="MODEL_LIMIT")
-    if (
-        encoded.count(b"{") + encoded.count(b"[") > limits.argument_depth
-        and _depth(call.arguments.decoded()) > limits.argument_depth
-    ):
+    try:
+        arguments = cast("JsonValue", call.arguments.decoded())
+    except msgspec.DecodeError as error:
+        raise _protocol(f"the arguments of call {call.id!r} are no JSON") from error
+    if not isinstance(arguments, dict) or (call.malformed and arguments):
+        raise _protocol(f"the arguments of call {call.id!r} are no JSON object")
+    # Only a text with that many brackets can be that deep.
+    if encoded.count(b"{") + encoded.count(b"[") > limits.argument_depth < _depth(arguments):
         raise ModelError(f"arguments nested deeper than {limits.argument_depth}", code="MODEL_LIMIT")
 
 
@@ -180,42 +235,14 @@ def _depth(value: JsonValue) -> int:
     return 0 if inner is None else 1 + max((_depth(item) for item in inner), default=0)
 
 
-def _cleaned(message: object) -> AssistantMessage:
-    """Return the message with Unicode text; the same object when nothing was to be cleaned.
-
-    Raises:
-        ModelError: `MODEL_PROTOCOL_ERROR` when it is no assistant message, or an invalid one.
-    """
-    if not isinstance(message, AssistantMessage):
-        raise _protocol(f"the response holds a {type(message).__name__}, no assistant message")
-    wrong = [issue for issue in validate_transcript((message,)) if issue.code != "missing_result"]
-    if wrong:
-        raise _protocol(f"the response's message is invalid: {wrong[0].code} {wrong[0].detail}".rstrip())
-    blocks = tuple(_cleaned_block(block) for block in message.content)
-    same = all(new is old for new, old in zip(blocks, message.content, strict=True))
-    return message if same else msgspec.structs.replace(message, content=blocks)
-
-
-def _cleaned_block(block: Text | Thinking | ToolCall) -> Text | Thinking | ToolCall:
-    if isinstance(block, ToolCall):
-        malformed = clean_text(block.malformed)
-        return block if malformed is block.malformed else msgspec.structs.replace(block, malformed=malformed)
-    text = clean_text(block.text)
-    return block if text is block.text else msgspec.structs.replace(block, text=text)
-
-
-def _check_reason(response: ModelResponse, message: AssistantMessage) -> None:
-    reason = cast("object", response.stop_reason)
+def _check_reason(reason: object, answer: Answer) -> None:
     if reason not in _STOP_REASONS:
         raise _protocol(f"{reason!r} is no stop reason")
-    has_call = any(isinstance(block, ToolCall) for block in message.content)
-    if (reason == "tool_call") != has_call and reason in {"stop", "tool_call"}:
+    if reason == "tool_call" and not answer.calls:
+        raise _protocol("it stopped for a tool call and holds none")
+    if reason != "tool_call" and answer.calls:
         raise _protocol(
-            "it stopped for a tool call and holds none"
-            if reason == "tool_call"
-            else "it stopped, and holds a tool call"
+            "it stopped, and holds a tool call" if reason == "stop" else "it refused, and holds a tool call"
         )
-    if has_call and reason == "refusal":
-        raise _protocol("it refused, and holds a tool call")
-    if not has_call and not any(isinstance(block, Text) and block.text.strip() for block in message.content):
+    if not answer.calls and not answer.text.strip():
         raise ModelError("the model said nothing", code="MODEL_EMPTY", is_transient=True)

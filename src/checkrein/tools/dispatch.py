@@ -1,6 +1,6 @@
 """The dispatcher: prepare → execute → finalise, and the only place that knows limits of time and number, and idempotency.
 
-`prepare` decides whether a call can be made at all; `execute` makes one attempt; what came of it is a value of the closed union in `outcomes.py`.
+`prepare` decides whether a call can be made at all (see `prepare.py`); `execute` makes one attempt; what came of it is a value of the closed union in `outcomes.py`.
 Nothing here retries: each attempt is a grant of its own, so the driver asks `next_attempt` and comes back. Invariants: a body runs at most once per
 `execute`; callers that share an idempotency key at the same time share one execution; no exception of a tool leaves this module except
 `KeyboardInterrupt`, `SystemExit` and the caller's own cancellation.
@@ -12,20 +12,19 @@ from collections.abc import Awaitable, Callable, Mapping
 import msgspec
 from msgspec.structs import replace
 
-from checkrein.errors import InvalidArguments
 from checkrein.ports.clock import Clock
 from checkrein.ports.tool import PollResult, Reconciliation, Tool, ToolContext, ToolOutput
 from checkrein.tools.calling import call_with
 from checkrein.tools.function import polled
 from checkrein.tools.outcomes import AcceptedJob, Done, FailedCall, Outcome, OutcomeUnknown, Pending
+from checkrein.tools.prepare import PreparedCall, Preparer
 from checkrein.tools.results import describe_error, failure, finalise
 from checkrein.tools.supervise import Desk, Flight, Raised, Returned, Stopped, TimedOut, Verdict, Watch
 from checkrein.values import JsonObject, clean_text, shorten
 
-__all__ = ["DispatchOptions", "Dispatcher", "PreparedCall"]
+__all__ = ["DispatchOptions", "Dispatcher", "PreparedCall", "execute_here"]
 
 _ECHO_CHARACTERS = 200
-_SCHEMA_CHARACTERS = 2_000
 
 
 class DispatchOptions(msgspec.Struct, frozen=True):
@@ -47,37 +46,45 @@ class DispatchOptions(msgspec.Struct, frozen=True):
 _DEFAULTS = DispatchOptions()
 
 
-class PreparedCall(msgspec.Struct, frozen=True):
-    """A call that can be made: its tool is known and its arguments are valid.
+async def execute_here(
+    call: PreparedCall, context: ToolContext, *, max_output_bytes: int = _DEFAULTS.max_output_bytes
+) -> Done | AcceptedJob | FailedCall:
+    """Make one attempt of a call in the caller's own task: no slot, no time limit, no sharing, and so nothing beside the body to pay for.
 
-    Attributes:
-        tool: the tool.
-        arguments: valid arguments.
+    Raises:
+        asyncio.CancelledError: the caller's task was cancelled, or `context.signal` was set while the body ran.
+        KeyboardInterrupt: the body raised it.
+        SystemExit: the body raised it.
     """
-
-    tool: Tool
-    arguments: JsonObject
-
-    @property
-    def name(self) -> str:
-        """The tool's name."""
-        return self.tool.name
+    try:
+        value = await call.tool.call(call.arguments, context)
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if context.signal.is_cancelled or (task is not None and task.cancelling()):
+            raise
+        return failure(error, attempt=context.attempt)
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # noqa: BLE001  whatever a tool raises is its call's outcome
+        return failure(error, attempt=context.attempt)
+    return finalise(value, attempt=context.attempt, max_bytes=max_output_bytes)
 
 
 class Dispatcher:
     """Makes tool calls.
 
     Args:
-        tools: tools by name, as `ToolRegistry.snapshot()` gives them.
+        tools: tools by name, as `ToolRegistry.snapshot()` gives them, or what prepares calls of them already.
         clock: time and tasks.
         options: limits.
     """
 
-    def __init__(self, tools: Mapping[str, Tool], *, clock: Clock, options: DispatchOptions = _DEFAULTS) -> None:
-        self._tools = tools
+    def __init__(
+        self, tools: Mapping[str, Tool] | Preparer, *, clock: Clock, options: DispatchOptions = _DEFAULTS
+    ) -> None:
+        self._preparer = tools if isinstance(tools, Preparer) else Preparer(tools)
         self._options = options
         self._desk = Desk(clock, options.limit)
-        self._schemas: dict[str, _Checker] = {}
         self._flights: dict[str, tuple[PreparedCall, Flight]] = {}
 
     @property
@@ -90,32 +97,8 @@ class Dispatcher:
         return _task_name(call, context) in self.abandoned
 
     def prepare(self, name: str, arguments: JsonObject, *, malformed: str = "") -> PreparedCall | FailedCall:
-        """Decide whether a call can be made; runs nothing of the tool's body.
-
-        Args:
-            name: the tool's name.
-            arguments: the arguments.
-            malformed: the text of arguments that were no JSON object, if a model sent such.
-
-        Returns:
-            The call, or why it cannot be made: `not_found`, `schema` (every place that is wrong, with what was expected), or
-            `internal` (the tool's own schema is invalid). No attempt is counted.
-        """
-        tool = self._tools.get(name)
-        if tool is None:
-            known = ", ".join(sorted(self._tools)) or "none"
-            text = f"there is no tool {shorten(clean_text(name), _ECHO_CHARACTERS)!r}; there are: {known}"
-            return FailedCall("not_found", shorten(text, _SCHEMA_CHARACTERS), attempts=0)
-        try:
-            checker = self._schemas.get(name) or self._schemas.setdefault(name, _checker(tool))
-            if malformed:
-                return _malformed(tool, malformed)
-            checker(arguments)
-        except InvalidArguments as error:
-            return FailedCall("schema", describe_error(error), attempts=0, issues=error.issues)
-        except Exception as error:  # noqa: BLE001  a schema is made by a tool's author; it must not take the driver down
-            return FailedCall("internal", f"tool {name} cannot be called: {describe_error(error)}", attempts=0)
-        return PreparedCall(tool, arguments)
+        """Decide whether a call can be made, as `Preparer.prepare`."""
+        return self._preparer.prepare(name, arguments, malformed=malformed)
 
     async def execute(self, call: PreparedCall, context: ToolContext) -> Outcome:
         """Make one attempt of a call and say what came of it.
@@ -140,27 +123,6 @@ class Dispatcher:
         else:
             flight = self._launch(call, context, key)
         return self._outcome(call, context.attempt, await flight.join())
-
-    async def execute_here(self, call: PreparedCall, context: ToolContext) -> Outcome:
-        """Make one attempt in the caller's own task: no slot, no time limit, no sharing, and so nothing beside the body to pay for.
-
-        Raises:
-            asyncio.CancelledError: the caller's task was cancelled, or `context.signal` was set while the body ran.
-            KeyboardInterrupt: the body raised it.
-            SystemExit: the body raised it.
-        """
-        try:
-            value = await call.tool.call(call.arguments, context)
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if context.signal.is_cancelled or (task is not None and task.cancelling()):
-                raise
-            return failure(error, attempt=context.attempt)
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:  # noqa: BLE001  whatever a tool raises is its call's outcome
-            return failure(error, attempt=context.attempt)
-        return finalise(value, attempt=context.attempt, max_bytes=self._options.max_output_bytes)
 
     async def poll(self, call: PreparedCall, job: AcceptedJob, context: ToolContext) -> Done | FailedCall | Pending:
         """Ask once what became of an accepted job; by the job's own `poll` if it lives in this process, else by the tool's.
@@ -272,28 +234,6 @@ def _task_name(call: PreparedCall, context: ToolContext) -> str:
     return f"tool {call.name} {context.call_id}"
 
 
-_Checker = Callable[[JsonObject], None]
-
-
-def _checker(tool: Tool) -> _Checker:
-    """Return what refuses a tool's invalid arguments.
-
-    Raises:
-        DataError: the tool's schema is invalid.
-    """
-    from checkrein.tools.schema import ArgumentSchema
-
-    schema = ArgumentSchema(tool.schema)
-
-    def check(arguments: JsonObject) -> None:
-        issues = schema.issues(arguments)
-        if issues:
-            raise InvalidArguments(tool.name, issues)
-        tool.check(arguments)
-
-    return check
-
-
 def _inner(context: ToolContext, flight: Flight) -> ToolContext:
     """Return the context a body gets: with a signal of its own, and progress that ends with the verdict."""
 
@@ -302,19 +242,6 @@ def _inner(context: ToolContext, flight: Flight) -> ToolContext:
             context.progress(clean_text(text))
 
     return replace(context, signal=flight.stop, progress=progress)
-
-
-def _malformed(tool: Tool, text: str) -> FailedCall:
-    """Return the failure of arguments that are no JSON object: a short echo, and the schema to follow."""
-    echo = shorten(clean_text(text), _ECHO_CHARACTERS)
-    schema = shorten(tool.schema.encoded.decode(), _SCHEMA_CHARACTERS)
-    issues = (("", "expected a JSON object"),)
-    return FailedCall(
-        "schema",
-        f"the arguments of {tool.name} are no JSON object: {echo}\nschema: {schema}",
-        attempts=0,
-        issues=issues,
-    )
 
 
 def _timed_out(call: PreparedCall, attempt: int, *, is_running: bool) -> FailedCall | OutcomeUnknown:

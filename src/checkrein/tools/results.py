@@ -15,7 +15,7 @@ from checkrein.ports.tool import Accepted, ToolOutput
 from checkrein.tools.outcomes import AcceptedJob, Done, FailedCall
 from checkrein.values import JsonData, canonical_json, clean_text, shorten
 
-__all__ = ["MAX_HANDLE_CHARACTERS", "MAX_MESSAGE_CHARACTERS", "describe_error", "failure", "finalise"]
+__all__ = ["MAX_HANDLE_CHARACTERS", "MAX_MESSAGE_CHARACTERS", "cut_text", "describe_error", "failure", "finalise"]
 
 MAX_MESSAGE_CHARACTERS = 4_000
 MAX_HANDLE_CHARACTERS = 4_096
@@ -123,6 +123,11 @@ def _first_bytes(text: str, size: int) -> str:
 
 def _marked(kept: str, text: str) -> str:
     return f"{kept}… (cut: {len(kept):,} of {len(text):,} characters are shown)"
+
+
+def cut_text(text: str, characters: int) -> str:
+    """Return at most so many characters of `text`; a cut is marked."""
+    return text if len(text) <= characters else _marked(text[:characters], text)
 
 
 def _content(blocks: Sequence[ContentBlock], max_bytes: int) -> tuple[tuple[ContentBlock, ...], bool]:

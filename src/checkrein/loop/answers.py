@@ -1,0 +1,30 @@
+"""What is answered: by a caller's hook, and to a model about a call."""
+
+import inspect
+from collections.abc import Awaitable
+from typing import TypeVar, cast
+
+from checkrein.tools.outcomes import Done, FailedCall, OutcomeUnknown
+
+__all__ = ["answer_of", "answer_text"]
+
+T = TypeVar("T")
+
+
+async def answer_of(answer: Awaitable[T] | T) -> T:
+    """Return what a plain or async hook answered.
+
+    Raises:
+        BaseException: whatever the hook raises.
+    """
+    return cast("T", await answer if inspect.isawaitable(answer) else answer)
+
+
+def answer_text(outcome: Done | FailedCall | OutcomeUnknown) -> str:
+    """Return what a model is told of an outcome."""
+    if isinstance(outcome, Done):
+        if outcome.empty:
+            return "empty"
+        value = outcome.result.value
+        return value if isinstance(value, str) else outcome.result.encoded.decode()
+    return outcome.message if isinstance(outcome, FailedCall) else f"outcome unknown: {outcome.reason}"
