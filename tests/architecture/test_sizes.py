@@ -63,13 +63,19 @@ def _long_signatures() -> Iterator[str]:
 def _untyped_signatures() -> Iterator[str]:
     for module, function in _functions():
         wraps = any(dotted(getattr(item, "func", item)).endswith("wraps") for item in function.decorator_list)
-        if function.args.kwarg and not wraps and not _is_unpacked(function.args.kwarg.annotation):
-            yield f"{module.at(function)} {function.name}: **{function.args.kwarg.arg}"
+        kwarg = function.args.kwarg
+        if kwarg and not wraps and not _is_unpacked(kwarg.annotation) and not _is_ignored(kwarg):
+            yield f"{module.at(function)} {function.name}: **{kwarg.arg}"
 
 
 def _is_unpacked(annotation: ast.expr | None) -> bool:
     # `**options: Unpack[SomeTypedDict]` names every option and its type.
     return isinstance(annotation, ast.Subscript) and dotted(annotation.value) == "Unpack"
+
+
+def _is_ignored(kwarg: ast.arg) -> bool:
+    # What an interface of somebody else passes and nobody reads: nothing travels through it.
+    return kwarg.arg.startswith("_")
 
 
 def _functions() -> Iterator[tuple[Module, ast.FunctionDef | ast.AsyncFunctionDef]]:
