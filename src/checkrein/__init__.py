@@ -8,63 +8,104 @@ import importlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from checkrein.errors import CheckreinError, FatalToolError, IllegalTransition, Rejected
+    from checkrein.agent.agent import Agent
+    from checkrein.agent.options import AgentOptions
+    from checkrein.errors import (
+        AgentBusyError,
+        AgentMessageLimitError,
+        AgentStateError,
+        CheckreinError,
+        FatalToolError,
+        IllegalTransition,
+        Rejected,
+    )
     from checkrein.harness.planners import Plan, Step
     from checkrein.kernel.budget import Budget
     from checkrein.kernel.state import Phase, RunState
-    from checkrein.messages import AssistantMessage, Text, ToolCall, ToolResult, UserMessage
+    from checkrein.loop.events import AgentEvent, RunResult
+    from checkrein.loop.options import AgentHooks
+    from checkrein.loop.run import run_agent_loop
+    from checkrein.messages import AssistantMessage, Text, ToolCall, ToolResult, UserMessage, validate_transcript
+    from checkrein.ports.model import ModelResponse, TextDelta
     from checkrein.ports.tool import Accepted, CancelSignal, ToolContext
     from checkrein.runs.task import Task
     from checkrein.runs.worker import Worker
+    from checkrein.streams import EventStream
     from checkrein.tools.function import tool
     from checkrein.tools.registry import ToolRegistry
 
 __all__ = [
     "Accepted",
+    "Agent",
+    "AgentBusyError",
+    "AgentEvent",
+    "AgentHooks",
+    "AgentMessageLimitError",
+    "AgentOptions",
+    "AgentStateError",
     "AssistantMessage",
     "Budget",
     "CancelSignal",
     "CheckreinError",
+    "EventStream",
     "FatalToolError",
     "IllegalTransition",
+    "ModelResponse",
     "Phase",
     "Plan",
     "Rejected",
+    "RunResult",
     "RunState",
     "Step",
     "Task",
     "Text",
+    "TextDelta",
     "ToolCall",
     "ToolContext",
     "ToolRegistry",
     "ToolResult",
     "UserMessage",
     "Worker",
+    "run_agent_loop",
     "tool",
+    "validate_transcript",
 ]
 
 _HOMES: Final = {
     "Accepted": "checkrein.ports.tool",
+    "Agent": "checkrein.agent.agent",
+    "AgentBusyError": "checkrein.errors",
+    "AgentEvent": "checkrein.loop.events",
+    "AgentHooks": "checkrein.loop.options",
+    "AgentMessageLimitError": "checkrein.errors",
+    "AgentOptions": "checkrein.agent.options",
+    "AgentStateError": "checkrein.errors",
     "AssistantMessage": "checkrein.messages",
     "Budget": "checkrein.kernel.budget",
     "CancelSignal": "checkrein.ports.tool",
     "CheckreinError": "checkrein.errors",
+    "EventStream": "checkrein.streams",
     "FatalToolError": "checkrein.errors",
     "IllegalTransition": "checkrein.errors",
+    "ModelResponse": "checkrein.ports.model",
     "Phase": "checkrein.kernel.state",
     "Plan": "checkrein.harness.planners",
     "Rejected": "checkrein.errors",
+    "RunResult": "checkrein.loop.events",
     "RunState": "checkrein.kernel.state",
     "Step": "checkrein.harness.planners",
     "Task": "checkrein.runs.task",
     "Text": "checkrein.messages",
+    "TextDelta": "checkrein.ports.model",
     "ToolCall": "checkrein.messages",
     "ToolContext": "checkrein.ports.tool",
     "ToolRegistry": "checkrein.tools.registry",
     "ToolResult": "checkrein.messages",
     "UserMessage": "checkrein.messages",
     "Worker": "checkrein.runs.worker",
+    "run_agent_loop": "checkrein.loop.run",
     "tool": "checkrein.tools.function",
+    "validate_transcript": "checkrein.messages",
 }
 
 
