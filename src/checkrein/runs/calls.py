@@ -260,10 +260,19 @@ class CallRunner:
         if how == "block" or isinstance(prepared, FailedCall):
             await self._block(call)
         elif how == "rerun":
-            await self._held.append(*self._regrant(call.call_id, call.attempt + 1, "in_doubt"))
-            await self._make(prepared, call.call_id, attempt=call.attempt + 1)
+            await self._rerun(call, prepared)
         else:
             await self._probe(call, prepared)
+
+    async def _rerun(self, call: Call, prepared: PreparedCall) -> None:
+        decision, _ = self._decision(prepared, call.call_id)
+        if decision == "allow":
+            await self._held.append(*self._regrant(call.call_id, call.attempt + 1, "in_doubt"))
+            await self._make(prepared, call.call_id, attempt=call.attempt + 1)
+        elif decision == "ask":
+            await self._held.append(*_asking(prepared, call.call_id))
+        else:
+            await self._block(call)
 
     async def _probe(self, call: Call, prepared: PreparedCall) -> None:
         context = self._context(call.call_id, call.attempt, CancelSignal())

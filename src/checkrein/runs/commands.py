@@ -5,7 +5,7 @@ facts are durable. A command that was cancelled while it waited may still have b
 """
 
 from collections.abc import Callable, Sequence
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -42,6 +42,7 @@ from checkrein.values import NULL, JsonData, clean_text
 
 __all__ = ["Commands", "Reconciled", "find_run"]
 
+_PAUSING: Final = frozenset({"permission", "answer", "budget"})
 _Build: TypeAlias = Callable[[RunState, PlanView], Sequence[EventData]]
 
 
@@ -186,7 +187,7 @@ class Commands:
                 BudgetExtended(extra=extra.checked()),
                 *(Unblocked(cause_id=cause.id) for cause in answered),
             ]
-            if answered and len(answered) == len(state.causes):
+            if answered and _ends_pause(state, answered):
                 facts.append(SessionResume(topic="budget", extra=extra))
             return facts
 
@@ -223,7 +224,7 @@ class Commands:
             if objection is not None:
                 raise Rejected(*objection, _coordinates(state))
             facts: list[EventData] = [Unblocked(cause_id=cause_id, answer=answer)]
-            if len(state.causes) == 1 and cause.kind in {"permission", "answer", "budget"}:
+            if _ends_pause(state, [cause]):
                 facts.append(SessionResume(topic=cause.kind, subject=cause.call_id, decision=answer))
             return facts
 
@@ -278,6 +279,12 @@ class Commands:
         return await journal.accepted_before(
             Event(run_id=journal.run_id, event_id=request_id, expected_version=0, at=0.0, actor=self._actor, data=first)
         )
+
+
+def _ends_pause(state: RunState, answered: Sequence[Cause]) -> bool:
+    """Tell whether these are the last open causes of a pause of the session; the other kinds block the run alone."""
+    pausing = {cause.id for cause in state.causes if cause.kind in _PAUSING}
+    return bool(pausing) and pausing <= {cause.id for cause in answered}
 
 
 def _limit_of(cause: Cause) -> Limit:

@@ -7,6 +7,7 @@ so a granted call without outcome belongs to a worker that is gone: the start af
 from typing import Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from checkrein.kernel.budget import Limit
 from checkrein.kernel.events import FailureCode, StepSpec
@@ -28,6 +29,7 @@ __all__ = [
     "StartWork",
     "Verify",
     "next_action",
+    "told_plan",
 ]
 
 PlanReason: TypeAlias = Literal["first", "replan", "repair", "continuation"]
@@ -117,8 +119,15 @@ Action: TypeAlias = (
 )
 
 
+def told_plan(plan: PlanView, on_failure: OnFailure) -> PlanView:
+    """Return the plan's view without a failure that needs no answer: a failed step when the task's policy is to skip it."""
+    is_skipped = on_failure == "skip" and plan.failure is not None and plan.failure.kind == "step"
+    return replace(plan, failure=None) if is_skipped else plan
+
+
 def next_action(state: RunState, plan: PlanView, on_failure: OnFailure) -> Action:
     """Return what is to be done at this version."""
+    plan = told_plan(plan, on_failure)
     if state.phase.is_terminal:
         return Rest()
     for call in state.open_calls:
@@ -162,7 +171,7 @@ def _of_running(state: RunState, plan: PlanView, on_failure: OnFailure) -> Actio
     failure = plan.failure
     if failure is not None and failure.kind == "step" and on_failure == "abort":
         return EndRun("step_failed", failure.message)
-    if failure is not None and not (failure.kind == "step" and on_failure == "skip"):
+    if failure is not None:
         return _planning(state, plan, "repair" if failure.kind == "check" else "replan")
     if plan.queued_of("steer"):
         return _planning(state, plan, "replan")

@@ -5,11 +5,12 @@ sent; a refusal goes to the audit and is raised. The batch that ends a run gets 
 """
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
 from checkrein.codec.wire import decode_events, fingerprint, row_of
-from checkrein.errors import Conflict, DuplicateEvent, Rejected
+from checkrein.errors import Conflict, DuplicateEvent, Rejected, StoreBusy
 from checkrein.kernel.events import Event, EventData, SessionComplete
 from checkrein.kernel.run import fold_run, transition, transition_batch
 from checkrein.kernel.state import RunState, is_claimable
@@ -18,6 +19,9 @@ from checkrein.ports.store import NewLease, Refusal, RunHead, RunStore
 from checkrein.projections.plan import PlanView, fold_plan
 
 __all__ = ["Journal", "head_of"]
+
+BUSY_TRIES: Final = 3
+"""How often an outcome is sent to a store that is locked; the store itself waits each time."""
 
 
 def head_of(state: RunState, at: float) -> RunHead:
@@ -161,6 +165,9 @@ class Journal:
         except Conflict as error:
             await self._lost_race(error, events)
             raise
+        except DuplicateEvent as error:
+            await self._refuse_duplicate(error, events[0])
+            raise
         if done.is_known:
             await self.refresh()
             return
@@ -189,6 +196,7 @@ class Journal:
             StoreError: the store could not append.
         """
         ids: list[str] = []
+        patience = BUSY_TRIES
         while True:
             facts = build()
             ids += [self._ids.new_id() for _ in facts[len(ids) :]]
@@ -199,6 +207,11 @@ class Journal:
                 raise
             except Conflict as error:
                 if error.code == "lease_lost":
+                    raise
+            except StoreBusy:
+                # Under the same ids, so that a try that did reach the store is known and not repeated.
+                patience -= 1
+                if not patience:
                     raise
             else:
                 return
@@ -214,8 +227,14 @@ class Journal:
             return False
         offset, known = found
         if known != fingerprint(event):
-            raise DuplicateEvent(self.run_id, event.event_id, offset)
+            error = DuplicateEvent(self.run_id, event.event_id, offset)
+            await self._refuse_duplicate(error, event)
+            raise error
         return True
+
+    async def _refuse_duplicate(self, error: DuplicateEvent, event: Event) -> None:
+        refusal = Rejected("duplicate_event", str(error), {"event": event.data.type})
+        await self._audit(refusal, event.actor, error.event_id)
 
     async def submit(self, event: Event) -> None:
         """Append one event that somebody else made, deciding by its id first.

@@ -18,6 +18,7 @@ from checkrein.runs.journal import Journal
 __all__ = ["DEFAULT_LEASE_SECONDS", "LeaseKeeper", "claim", "is_gone", "our_identity"]
 
 DEFAULT_LEASE_SECONDS: Final = 5.0
+LONGEST_NAME: Final = 32
 RENEWALS_PER_LEASE: Final = 10 / 3
 """A lease of 5 s is renewed every 1.5 s, so two renewals in a row may fail."""
 
@@ -33,10 +34,10 @@ def our_identity(name: str, number: str) -> str:
         "namespace": _pid_namespace(),
         "pid": pid,
         "started": _start_time(pid),
-        "name": name,
-        "number": number,
+        "name": name[:LONGEST_NAME],
+        "number": number[:8],
     }
-    return json.dumps(identity, sort_keys=True, separators=(",", ":"))
+    return json.dumps(identity, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def is_gone(owner: str) -> bool:

@@ -19,7 +19,7 @@ from checkrein.kernel.events import (
 )
 from checkrein.kernel.state import Phase
 from checkrein.projections.plan import PlanView
-from checkrein.runs.decide import AskPlanner
+from checkrein.runs.decide import AskPlanner, told_plan
 from checkrein.runs.held import HeldRun
 
 __all__ = ["plan_turn"]
@@ -37,16 +37,17 @@ async def plan_turn(held: HeldRun, action: AskPlanner) -> None:
         TurnStart(turn=action.turn, attempt=action.attempt, notes=action.notes),
         TurnGranted(turn=action.turn, attempt=action.attempt, previous=action.previous),
     )
+    plan = told_plan(held.plan, held.task.on_failure)
     try:
-        steps, is_final = await held.uninterrupted(
-            ask_planner(held.task.planner, held.plan), name=f"plan-{held.run_id}"
-        )
+        steps, is_final = await held.uninterrupted(ask_planner(held.task.planner, plan), name=f"plan-{held.run_id}")
     except PlannerFailed as error:
         await held.append_outcome(*_failure(action, error.reason))
         return
+    # An empty plan is the last one, whatever it says of itself.
+    is_final = is_final or not steps
     finished = TurnFinished(turn=action.turn, attempt=action.attempt)
     draft = PlanDraft(turn=action.turn, steps=steps, final=is_final)
-    end = _end_of_empty(held.plan) if not steps else None
+    end = _end_of_empty(plan) if not steps else None
     if end is not None:
         code, message = end
         await held.append_outcome(draft, finished, Failed(code=code, message=message))

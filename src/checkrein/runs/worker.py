@@ -18,7 +18,7 @@ from checkrein.kernel.budget import Amounts
 from checkrein.kernel.run import fold_run
 from checkrein.kernel.state import Phase, RunState, is_claimable
 from checkrein.ports.clock import Clock, IdSource
-from checkrein.ports.store import RunQuery, RunStore
+from checkrein.ports.store import RunQuery, RunRow, RunStore
 from checkrein.runs.calls import CallRunner, Progress
 from checkrein.runs.commands import Commands, Reconciled
 from checkrein.runs.driver import drive, waits_for_code
@@ -70,14 +70,12 @@ class WorkerFailure(msgspec.Struct, frozen=True):
     at: float
 
 
-class _Pause(msgspec.Struct, frozen=True):
-    """A run that is left alone until a time of the monotonic clock."""
+class _Pause(msgspec.Struct):
+    """A run that is left alone until a time of the monotonic clock, or until its version is no longer the one it had when the pause was first looked at."""
 
     seconds: float
     until: float
-
-
-_NO_PAUSE = _Pause(0.0, float("-inf"))
+    version: int = 0
 
 
 class Worker:
@@ -264,10 +262,18 @@ class Worker:
             return
         now = self._clock.monotonic()
         # The longest unchanged first, so that none waits for ever behind newer ones.
-        waiting = (row.run_id for row in reversed(rows) if row.run_id not in self._running)
-        ready = [run_id for run_id in waiting if self._pauses.get(run_id, _NO_PAUSE).until <= now]
+        waiting = (row for row in reversed(rows) if row.run_id not in self._running)
+        ready = [row.run_id for row in waiting if self._is_ready(row, now)]
         for run_id in ready[:free]:
             self._running[run_id] = self._clock.spawn(self._supervise(run_id), name=f"run-{run_id}")
+
+    def _is_ready(self, row: RunRow, now: float) -> bool:
+        """Tell whether a run is to be tried: its pause is over, or somebody has appended something since it began."""
+        pause = self._pauses.get(row.run_id)
+        if pause is None:
+            return True
+        pause.version = pause.version or row.version
+        return pause.until <= now or pause.version != row.version
 
     async def _supervise(self, run_id: str) -> None:
         try:
@@ -288,9 +294,8 @@ class Worker:
 
     def _pause(self, run_id: str) -> None:
         """Leave a run alone for longer each time that nothing came of advancing it: every try is an event in its log."""
-        seconds = min(
-            LONGEST_PAUSE_SECONDS, self._pauses.get(run_id, _NO_PAUSE).seconds * 2 or self._options.lease_seconds
-        )
+        last = self._pauses.get(run_id)
+        seconds = min(LONGEST_PAUSE_SECONDS, last.seconds * 2 if last else self._options.lease_seconds)
         self._pauses[run_id] = _Pause(seconds, self._clock.monotonic() + seconds)
 
     def _note_failure(self, run_id: str, error: Exception) -> None:

@@ -5,6 +5,7 @@ grant, and a copy appears under its name only when it is complete. Artifacts are
 """
 
 import asyncio
+import errno
 import hashlib
 import os
 import shutil
@@ -20,6 +21,10 @@ from checkrein.kernel.state import RunState
 __all__ = ["artifact_of", "digest_of", "folder_of", "prepare_folder"]
 
 _LATEST = "latest"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_BELOW = _FOLDER | os.O_NOFOLLOW
+# Non-blocking, because opening a pipe that nobody writes to would wait for ever.
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def folder_of(workspace: Path, state: RunState) -> Path:
@@ -50,8 +55,11 @@ def _prepare(workspace: Path, state: RunState) -> Path:
 
 
 def _copy(source: Path, target: Path, epoch: int) -> None:
-    partial = target.with_name(f".{target.name}.{epoch}.{os.getpid()}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    run_id = target.name.removesuffix(f".{epoch}")
+    for left_behind in target.parent.glob(f".{run_id}.*.partial"):
+        # Of a worker that died, or lost its lease, while it copied.
+        shutil.rmtree(left_behind, ignore_errors=True)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     shutil.copytree(source, partial, symlinks=True, ignore=_vanishing, copy_function=_copy_file)
     partial.rename(target)
 
@@ -64,7 +72,11 @@ def _copy_file(source: str, target: str) -> None:
 
 def _vanishing(folder: str, names: list[str]) -> Iterable[str]:
     """Leave out temporary files of unfinished atomic writes, and whatever is neither file, folder nor link."""
-    return [name for name in names if name.endswith(".partial") or not _is_plain(Path(folder, name))]
+    return [name for name in names if _is_unfinished(name) or not _is_plain(Path(folder, name))]
+
+
+def _is_unfinished(name: str) -> bool:
+    return name.startswith(".") and name.endswith((".part", ".partial"))
 
 
 def _is_plain(path: Path) -> bool:
@@ -96,16 +108,39 @@ def artifact_of(folder: Path, path: str) -> Artifact:
     name = PurePosixPath(path)
     if name.is_absolute() or ".." in name.parts or not name.parts or "\0" in path:
         raise PathEscape(path, "artifacts are named relative to the run's folder")
-    current = folder
-    for part in name.parts:
-        current = current / part
-        if current.is_symlink():
-            raise PathEscape(path, f"{part!r} is a symbolic link")
-    descriptor = os.open(current, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
+    with os.fdopen(_opened(folder, name, path), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise PathEscape(path, "it is no regular file")
         return Artifact(path=str(name), sha256=hashlib.file_digest(file, "sha256").hexdigest())
+
+
+def _opened(folder: Path, name: PurePosixPath, path: str) -> int:
+    """Return a descriptor of a file below a folder; each part is opened relative to the one before, so that none can be swapped for a link meanwhile.
+
+    Raises:
+        PathEscape: a part is a symbolic link.
+        OSError: a part is missing, or cannot be opened.
+    """
+    current = os.open(folder, _FOLDER)
+    for part, flags in zip(name.parts, [_BELOW] * (len(name.parts) - 1) + [_FILE], strict=True):
+        try:
+            following = os.open(part, flags, dir_fd=current)
+        except OSError as error:
+            is_link = error.errno in {errno.ELOOP, errno.ENOTDIR} and _is_link(part, current)
+            if is_link:
+                raise PathEscape(path, f"{part!r} is a symbolic link") from error
+            raise
+        finally:
+            os.close(current)
+        current = following
+    return current
+
+
+def _is_link(part: str, descriptor: int) -> bool:
+    try:
+        return stat.S_ISLNK(os.stat(part, dir_fd=descriptor, follow_symlinks=False).st_mode)
+    except OSError:
+        return False
 
 
 def digest_of(folder: Path, path: str) -> str:

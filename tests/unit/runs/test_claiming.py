@@ -4,10 +4,13 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from checkrein.clock import SystemIds
 from checkrein.errors import StoreError
 from checkrein.harness.planners import LastError, Note, Step, StepRecord
+from checkrein.kernel.budget import Amounts
 from checkrein.kernel.state import Phase
 from checkrein.ports.tool import Accepted
+from checkrein.runs.commands import Commands
 from checkrein.runs.worker import Worker, WorkerOptions
 from checkrein.store import MemoryStore
 from checkrein.tools.function import tool
@@ -63,6 +66,23 @@ async def test_a_run_that_cannot_be_advanced_is_tried_ever_more_seldom(scene: Sc
     # 5 s, 10, 20, 40, and then every minute.
     assert 55 <= store.tries <= 70
     assert "disk gone" in worker.failures[-1].error
+
+
+async def test_a_run_that_is_left_alone_is_tried_at_once_when_somebody_says_something(scene: Scene) -> None:
+    store = Unreadable(clock=scene.clock)
+    task = scene.task([write()])
+    worker = Worker(store=store, tasks=[task], clock=scene.clock, options=WorkerOptions(lease_seconds=5.0))
+    run_id = await worker.submit(task)
+    store.is_broken = True
+    async with worker:
+        await scene.clock.advance(300)
+        store.is_broken = False
+        await Commands(store, clock=scene.clock, ids=SystemIds(), actor="user:other process").extend(
+            run_id, Amounts(turns=1)
+        )
+        await scene.clock.advance(0.5)
+        assert worker.held == (run_id,)
+        assert (await worker.wait(run_id)).phase is Phase.SUCCEEDED
 
 
 async def test_the_longest_unchanged_run_is_taken_first(scene: Scene) -> None:

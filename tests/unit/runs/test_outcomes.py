@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from checkrein.clock import SystemIds
-from checkrein.errors import DuplicateEvent, FatalToolError, Rejected, TransientToolError
+from checkrein.errors import DuplicateEvent, FatalToolError, Rejected, StoreBusy, TransientToolError
 from checkrein.harness.planners import Plan, StepRecord
 from checkrein.kernel.budget import Budget
 from checkrein.kernel.events import ToolDone, ToolGranted
@@ -291,6 +291,7 @@ async def test_an_event_id_with_other_content_is_refused(scene: Scene) -> None:
     version = (await worker.steer(run_id, "one", request_id="note-1")).version
     with pytest.raises(DuplicateEvent):
         await worker.steer(run_id, "other", request_id="note-1")
+    assert await scene.refused(run_id) == [("steer_queued", "duplicate_event")]
     assert (await worker.state(run_id)).version == version
     assert [event.event_id for event in await scene.log(run_id) if event.type == "steer_queued"] == ["note-1"]
 
@@ -305,3 +306,21 @@ async def test_results_of_steps_reach_the_planner(scene: Scene) -> None:
     assert (await worker.advance(run_id)).phase is Phase.SUCCEEDED
     (record,) = [item for item in script.asked[1][0] if isinstance(item, StepRecord)]
     assert (record.step.id, record.status, record.result) == ("held", "done", "done in attempt 1")
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_an_outcome_is_not_lost_because_the_store_is_locked_for_a_while(scene: Scene, when: str) -> None:
+    held, handle = gate()
+    handle.release.set()
+
+    def be_busy(_name: str) -> None:
+        raise StoreBusy("locked")
+
+    point = CrashPoint(at=1, among=(f"{when} append tool.result",), deed=be_busy)
+    task = scene.task([step("held"), write()], held)
+    worker = scene.worker(task, store=point.store(scene.store))
+    run_id = await worker.submit(task)
+    state = await worker.advance(run_id)
+    assert (state.phase, handle.attempts) == (Phase.SUCCEEDED, [1])
+    assert (await scene.types(run_id)).count("tool_done") == 2
+    await scene.check_log(run_id)

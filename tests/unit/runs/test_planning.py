@@ -196,6 +196,24 @@ async def test_a_failed_step_ends_by_the_tasks_policy(scene: Scene, policy: OnFa
     await scene.check_log(run_id)
 
 
+async def test_an_empty_plan_is_the_last_one_whatever_it_says_of_itself(scene: Scene) -> None:
+    script = Script(Plan([write()], final=False), Plan([], final=False))
+    task = scene.task(script)
+    worker = scene.worker(task)
+    run_id = await worker.submit(task)
+    assert (await worker.advance(run_id)).phase is Phase.SUCCEEDED
+    assert len(script.asked) == 2
+
+
+async def test_a_failure_that_the_tasks_policy_skips_is_no_error_that_a_planner_must_answer(scene: Scene) -> None:
+    script = Script(Plan([write(), step("unknown")], final=False), [])
+    task = scene.task(script, on_failure="skip")
+    worker = scene.worker(task)
+    run_id = await worker.submit(task)
+    assert (await worker.advance(run_id)).phase is Phase.SUCCEEDED
+    assert [error for _, error in script.asked] == [None, None]
+
+
 async def test_a_closed_run_ends_failed_and_lists_what_it_waited_for(scene: Scene) -> None:
     task = scene.task(Script(RuntimeError("no idea")))
     worker = scene.worker(task)

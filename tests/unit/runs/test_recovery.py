@@ -1,6 +1,9 @@
 """Recovery is the normal start: after a crash anywhere the declaration of a tool decides what becomes of its call."""
 
+from functools import partial
+
 import pytest
+from msgspec.structs import replace
 
 from checkrein.errors import Rejected
 from checkrein.harness.planners import LastError, Note, Step, StepRecord
@@ -8,11 +11,11 @@ from checkrein.kernel.budget import Amounts, Budget
 from checkrein.kernel.events import ToolGranted, ToolInDoubt, ToolReconciled
 from checkrein.kernel.state import Phase
 from checkrein.runs.commands import Reconciled
-from checkrein.runs.task import Task
+from checkrein.runs.task import Decision, Policy, Task
 from checkrein.testing import CrashPoint
 from checkrein.testing.crash import EFFECTS
 from checkrein.tools.function import FunctionTool, tool
-from checkrein.values import JsonData
+from checkrein.values import JsonData, JsonObject
 from tests.unit.runs.scene import Scene, Script, step, write
 
 
@@ -130,6 +133,62 @@ async def test_a_call_in_doubt_of_a_run_that_is_blocked_for_another_reason_is_st
     await worker.extend(run_id, Amounts(tool_calls=1))
     assert (await worker.advance(run_id)).phase is Phase.SUCCEEDED
     assert world.charged == ["charged"]
+
+
+@pytest.mark.parametrize("first", ["extend", "reconcile"])
+async def test_a_pause_ends_with_its_own_last_cause_whatever_else_blocks_the_run(scene: Scene, first: str) -> None:
+    world = World()
+    world.says = "unknown"
+    task = scene.task(
+        Script([step("charge"), write()]), world.charge(idempotent=True, has_probe=True), budget=Budget(tool_calls=1)
+    )
+    run_id = await scene.worker().submit(task)
+    await scene.crash(task, run_id, "after body charge")
+    worker = scene.worker(task)
+    state = await worker.advance(run_id)
+    assert [cause.kind for cause in state.causes] == ["budget", "reconcile"]
+    answers = [
+        partial(worker.extend, run_id, Amounts(tool_calls=1)),
+        partial(worker.unblock, run_id, "reconcile:1.0", reconciled=Reconciled("done")),
+    ]
+    for answer in answers if first == "extend" else reversed(answers):
+        await answer()
+    assert (await worker.advance(run_id)).phase is Phase.SUCCEEDED
+    types = await scene.types(run_id)
+    assert types.count("session.pause") == types.count("session.resume") == 1
+    assert types[types.index("budget_extended") :][1:3] == ["unblocked", "session.resume"]
+
+
+def _about_charge(decision: Decision) -> Policy:
+    def policy(name: str, _arguments: JsonObject) -> Decision:
+        return decision if name == "charge" else "allow"
+
+    return policy
+
+
+async def test_a_call_is_not_made_again_when_it_is_not_permitted_any_more(scene: Scene) -> None:
+    world = World()
+    task = scene.task(Script([step("charge"), write()]), world.charge(idempotent=True))
+    run_id = await scene.worker().submit(task)
+    await scene.crash(task, run_id, "after body charge")
+    stricter = replace(task, policy=_about_charge("deny"))
+    state = await scene.worker(stricter).advance(run_id)
+    assert ([cause.id for cause in state.causes], len(world.charged)) == (["reconcile:1.0"], 1)
+
+
+async def test_a_call_that_is_made_again_is_asked_about_first_when_the_policy_says_so(scene: Scene) -> None:
+    world = World()
+    task = scene.task(Script([step("charge"), write()]), world.charge(idempotent=True))
+    run_id = await scene.worker().submit(task)
+    await scene.crash(task, run_id, "after body charge")
+    careful = replace(task, policy=_about_charge("ask"))
+    worker = scene.worker(careful)
+    state = await worker.advance(run_id)
+    assert ([cause.id for cause in state.causes], len(world.charged)) == (["permission:1.0"], 1)
+    await worker.unblock(run_id, "permission:1.0", answer=JsonData("allow"))
+    assert (await worker.advance(run_id)).phase is Phase.SUCCEEDED
+    assert len(world.charged) == 2
+    await scene.check_log(run_id)
 
 
 async def test_a_crash_at_any_point_of_a_run_leaves_one_that_goes_on_to_its_end(scene: Scene) -> None:
