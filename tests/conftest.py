@@ -44,6 +44,15 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(patch.undo)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give a test that does ten times as much ten times as long."""
+    factor = max(1, counts.amount(1))
+    for item in items if factor > 1 else ():
+        marked = item.get_closest_marker("timeout")
+        seconds = float(marked.args[0] if marked else config.getini("timeout"))
+        item.add_marker(pytest.mark.timeout(seconds * factor), append=False)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the counts: pytest shows what a test prints only if it fails, and these are the point."""
     file = Path(os.environ[counts.FILE])

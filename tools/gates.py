@@ -42,7 +42,6 @@ LINT = (
     Gate("imports", (BIN / "lint-imports", "--no-logo", "--no-cache")),
 )
 DOCS = Gate("generated docs", (sys.executable, "docs/generate.py", "--check"))
-CRASH = Gate("crash", (sys.executable, "-m", "tests.crash"), prints=True)
 TESTS = Gate("tests", ("./dev", "test"), prints=True)
 
 
@@ -118,7 +117,7 @@ def main(arguments: Sequence[str]) -> int:
     elif task == "bench":
         outcomes = [run(gate) for gate in benchmarks(names)]
     else:
-        outcomes = [set_up(), *(run(gate) for gate in (*LINT, DOCS, CRASH, *benchmarks()))]
+        outcomes = [set_up(), *(run(gate) for gate in (*LINT, DOCS, *benchmarks()))]
         outcomes.append(run_last(TESTS, outcomes))
     return 0 if all(outcome.passed for outcome in outcomes) else 1
 
