@@ -1,6 +1,7 @@
 """Shorthands for scenarios of agents: a tool whose calls end when told to, a model that is held, and what a run says of itself."""
 
 import asyncio
+from collections.abc import Mapping
 
 from checkrein.loop.events import AgentEvent, Cancelled, Failed, RunFinished, RunResult
 from checkrein.messages import Message, ToolCall, UserMessage
@@ -10,9 +11,9 @@ from checkrein.tools.function import FunctionTool, tool
 Stream = EventStream[AgentEvent, RunResult]
 
 
-def call(call_id: str, name: str = "work", **arguments: object) -> ToolCall:
+def call(call_id: str, name: str = "work", arguments: Mapping[str, object] | None = None) -> ToolCall:
     """Return a call; one of `work` says which it is."""
-    return ToolCall(call_id, name, {"which": call_id} if name == "work" else arguments)
+    return ToolCall(call_id, name, {"which": call_id} if name == "work" else arguments or {})
 
 
 class Bench:
