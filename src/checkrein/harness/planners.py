@@ -4,7 +4,6 @@ A planner is `(goal, history, last_error) -> steps | Plan(steps, final=…)`, pl
 checked here, once: whatever is no plan is the planner's failure, never a crash of the caller. A bare sequence of steps is a final plan.
 """
 
-import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -151,9 +150,7 @@ async def ask_planner(planner: Planner, view: PlanView) -> tuple[tuple[StepSpec,
     """
     try:
         answer = await _answer(planner, view)
-    except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
-        raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         reason = clean_text(f"{type(error).__name__}: {error}")
         raise PlannerFailed(reason) from error
     plan = answer if isinstance(answer, Plan) else Plan(cast("Sequence[Step]", answer))

@@ -122,9 +122,9 @@ class CallRunner:
     def _asked_policy(self, prepared: PreparedCall) -> tuple[Decision, str]:
         try:
             decision = self._held.task.policy(prepared.name, prepared.arguments)
-        except Exception as error:  # noqa: BLE001  a policy is the user's code; what it cannot decide is not permitted
+        except (Exception, SystemExit) as error:  # noqa: BLE001  a policy is the user's code; what it cannot decide is not permitted
             return "deny", clean_text(f"the policy failed: {type(error).__name__}: {error}")
-        return decision if decision in {"allow", "ask"} else "deny", "the task's policy denies it"
+        return decision if decision in ("allow", "ask") else "deny", "the task's policy denies it"
 
     async def _make(self, prepared: PreparedCall, call_id: str, *, attempt: int) -> None:
         """Run the body, and again while its failure may pass, each time under a grant; record the outcome."""

@@ -3,7 +3,7 @@
 `prepare` decides whether a call can be made at all (see `prepare.py`); `execute` makes one attempt; what came of it is a value of the closed union in `outcomes.py`.
 Nothing here retries: each attempt is a grant of its own, so the driver asks `next_attempt` and comes back. Invariants: a body runs at most once per
 `execute`; callers that share an idempotency key at the same time share one execution; no exception of a tool leaves this module except
-`KeyboardInterrupt`, `SystemExit` and the caller's own cancellation.
+`KeyboardInterrupt` and the caller's own cancellation; a body that calls `sys.exit` has failed, and does not end the process.
 """
 
 import asyncio
@@ -54,7 +54,6 @@ async def execute_here(
     Raises:
         asyncio.CancelledError: the caller's task was cancelled, or `context.signal` was set while the body ran.
         KeyboardInterrupt: the body raised it.
-        SystemExit: the body raised it.
     """
     try:
         value = await call.tool.call(call.arguments, context)
@@ -63,7 +62,7 @@ async def execute_here(
         if context.signal.is_cancelled or (task is not None and task.cancelling()):
             raise
         return failure(error, attempt=context.attempt)
-    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+    except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # noqa: BLE001  whatever a tool raises is its call's outcome
         return failure(error, attempt=context.attempt)

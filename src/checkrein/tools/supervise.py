@@ -124,7 +124,6 @@ class Flight:
         Raises:
             asyncio.CancelledError: the waiting task was cancelled.
             KeyboardInterrupt: the body raised it.
-            SystemExit: the body raised it.
         """
         self._waiters += 1
         try:
@@ -146,7 +145,12 @@ class Flight:
         self._has_begun = True
         if self._watch.limit_seconds is not None:
             self._timer = self._desk.clock.call_later(self._watch.limit_seconds, self._on_timeout)
-        value = await make()
+        try:
+            value = await make()
+        except SystemExit as error:
+            # A task that raises it would stop the loop, and with it every other body.
+            msg = f"it called sys.exit({error.code!r:.200})"
+            raise RuntimeError(msg) from error
         # Kept here as well: a body that is cancelled while it returns has a task that knows only of the cancellation.
         self._returned = Returned(value)
         return value
@@ -190,7 +194,7 @@ class Flight:
         error = None if task.cancelled() else task.exception()
         if not self.is_open:
             return
-        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+        if isinstance(error, KeyboardInterrupt):
             self._settle()
             self._verdict.set_exception(error)
             # Observed, should nobody wait: the loop has raised it already.

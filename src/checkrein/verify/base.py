@@ -157,7 +157,7 @@ async def off_loop(work: Callable[[], T], *, seconds: float, name: str) -> T:
     The thread is a daemon and nobody's pool: a measurement that never ends keeps neither the process from ending nor others from measuring.
 
     Raises:
-        VerifierFailed: `work` raised it, raised anything else that is an `Exception`, or took longer than `seconds`.
+        VerifierFailed: `work` raised it, raised anything else but an interrupt, or took longer than `seconds`.
     """
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[T] = loop.create_future()
@@ -193,7 +193,7 @@ async def settled(outcome: asyncio.Future[T], *, seconds: float, name: str) -> T
     """Return the outcome of a future.
 
     Raises:
-        VerifierFailed: it has none within `seconds`, or it is that error or any other `Exception`.
+        VerifierFailed: it has none within `seconds`, or it is that error, any other `Exception`, or a `SystemExit`.
     """
     done, _ = await asyncio.wait({outcome}, timeout=seconds)
     if not done:
@@ -202,7 +202,7 @@ async def settled(outcome: asyncio.Future[T], *, seconds: float, name: str) -> T
         return outcome.result()
     except VerifierFailed:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise VerifierFailed(f"{name} could not run: {type(error).__name__}: {shorten(str(error), 500)}") from error
 
 

@@ -92,7 +92,11 @@ class FunctionVerifier(msgspec.Struct, frozen=True, kw_only=True):
 
     async def _awaited(self, answer: Awaitable[object], seconds: float) -> object:
         async def wait_for_it() -> object:
-            return await answer
+            try:
+                return await answer
+            except SystemExit as error:
+                # A task that raises it would stop the loop, and with it every run of this process.
+                raise VerifierFailed(f"check {self.kind} called sys.exit({error.code!r:.200})") from error
 
         task = spawn(wait_for_it(), name=f"check {self.kind}")
         try:

@@ -83,7 +83,7 @@ class Exists:
 class Script:
     """A planner that gives the next of its answers each time, and remembers what it was told."""
 
-    def __init__(self, *answers: Sequence[Step] | Plan | Exception) -> None:
+    def __init__(self, *answers: Sequence[Step] | Plan | BaseException) -> None:
         self.answers = list(answers)
         self.asked: list[tuple[tuple[StepRecord | Note, ...], LastError | None]] = []
 
@@ -93,7 +93,7 @@ class Script:
         assert goal
         self.asked.append((history, last_error))
         answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         return answer
 

@@ -1,5 +1,7 @@
 """Permission: asked before each effect, answered by a person once, and never asked again for what was answered."""
 
+from typing import cast
+
 import pytest
 
 from checkrein.errors import Rejected
@@ -94,6 +96,22 @@ async def test_a_policy_that_denies_or_fails_makes_no_call_and_counts_none(scene
     assert "no rule" in messages[0]
     assert "denies" in messages[1]
     assert handle.attempts == []
+
+
+@pytest.mark.parametrize("answer", [["allow"], "yes", None, SystemExit(0)])
+async def test_a_policy_that_answers_with_anything_else_permits_nothing(scene: Scene, answer: object) -> None:
+    held, handle = gate()
+
+    def policy(tool: str, _arguments: JsonObject) -> Decision:
+        if isinstance(answer, BaseException):
+            raise answer
+        return cast("Decision", answer) if tool == "held" else "allow"
+
+    task = scene.task(Script([step("held")], []), held, policy=policy)
+    worker = scene.worker(task)
+    run_id = await worker.submit(task)
+    state = await worker.advance(run_id)
+    assert (state.phase, state.budget.used.tool_calls, handle.attempts) == (Phase.FAILED, 0, [])
 
 
 async def test_a_policy_is_asked_once_for_a_call_although_the_log_moved_before_its_grant(scene: Scene) -> None:

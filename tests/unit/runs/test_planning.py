@@ -35,6 +35,15 @@ async def test_a_planner_that_raises_blocks_the_run_and_is_asked_again_when_a_pe
     await scene.check_log(run_id)
 
 
+async def test_a_planner_that_exits_has_failed_and_the_process_goes_on(scene: Scene) -> None:
+    task = scene.task(Script(SystemExit(0), [write()]))
+    worker = scene.worker(task)
+    run_id = await worker.submit(task)
+    assert "SystemExit" in (await worker.advance(run_id)).causes[0].message
+    await worker.unblock(run_id, "planner:1")
+    assert (await worker.advance(run_id)).phase is Phase.SUCCEEDED
+
+
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [

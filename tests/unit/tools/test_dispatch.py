@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import sys
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -258,20 +259,31 @@ async def test_a_long_error_is_shortened() -> None:
     assert len(failed(await outcome_of(raising)).message) < 4_100
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("is_async", [True, False])
-def test_an_interrupt_raised_in_a_tool_passes_through(error: type[BaseException], *, is_async: bool) -> None:
+def test_an_interrupt_raised_in_a_tool_passes_through(*, is_async: bool) -> None:
     async def asynchronous() -> None:
-        raise error
+        raise KeyboardInterrupt
 
     def plain() -> None:
-        raise error
+        raise KeyboardInterrupt
 
     async def main() -> None:
         await outcome_of(tool(name="f")(asynchronous if is_async else plain))
 
-    with pytest.raises(error):
+    with pytest.raises(KeyboardInterrupt):
         asyncio.run(main())
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_tool_that_exits_has_failed_and_the_process_goes_on(*, is_async: bool) -> None:
+    async def asynchronous() -> None:
+        sys.exit(0)
+
+    def plain() -> None:
+        sys.exit(0)
+
+    outcome = asyncio.run(outcome_of(tool(name="f")(asynchronous if is_async else plain)))
+    assert "sys.exit(0)" in failed(outcome).message
 
 
 async def test_one_idempotency_key_at_one_time_is_one_execution() -> None:

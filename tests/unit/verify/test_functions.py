@@ -1,6 +1,7 @@
 """Checks in code: the answers a function may give, and what becomes of those it may not."""
 
 import asyncio
+import sys
 import threading
 from pathlib import Path
 
@@ -52,6 +53,18 @@ async def test_a_text_is_an_objection_and_an_empty_one_is_none(tmp_path: Path) -
 
 async def test_a_measurement_is_taken_as_it_is(tmp_path: Path) -> None:
     assert (await FunctionVerifier(function=measures).measure(context(tmp_path))).code == "too_few"
+
+
+async def test_a_function_that_exits_could_not_run_and_the_process_goes_on(tmp_path: Path) -> None:
+    def plain(_context: CheckContext) -> bool:
+        sys.exit(0)
+
+    async def asynchronous(_context: CheckContext) -> bool:
+        sys.exit(0)
+
+    for function in (plain, asynchronous):
+        with pytest.raises(VerifierFailed, match="SystemExit|sys.exit"):
+            await FunctionVerifier(function=function).measure(context(tmp_path))
 
 
 async def test_a_missing_artifact_is_found_before_the_function_is_asked(tmp_path: Path) -> None:
