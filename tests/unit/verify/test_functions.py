@@ -63,7 +63,7 @@ async def test_a_function_that_exits_could_not_run_and_the_process_goes_on(tmp_p
         sys.exit(0)
 
     for function in (plain, asynchronous):
-        with pytest.raises(VerifierFailed, match="SystemExit|sys.exit"):
+        with pytest.raises(VerifierFailed, match=r"SystemExit|sys\.exit"):
             await FunctionVerifier(function=function).measure(context(tmp_path))
 
 
