@@ -45,10 +45,10 @@ DOCS = Gate("generated docs", (sys.executable, "docs/generate.py", "--check"))
 TESTS = Gate("tests", ("./dev", "test"), prints=True)
 
 
-def benchmarks(names: Iterable[str] = ()) -> tuple[Gate, ...]:
+def benchmarks(names: Iterable[str] = (), *options: str) -> tuple[Gate, ...]:
     """Return a gate for each script of benchmarks/, or for the named ones."""
     scripts = [ROOT / "benchmarks" / f"{name}.py" for name in names] or sorted((ROOT / "benchmarks").glob("[!_]*.py"))
-    return tuple(Gate(f"bench {script.stem}", (sys.executable, script), prints=True) for script in scripts)
+    return tuple(Gate(f"bench {script.stem}", (sys.executable, script, *options), prints=True) for script in scripts)
 
 
 def set_up() -> Outcome:
