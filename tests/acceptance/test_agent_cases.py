@@ -449,7 +449,7 @@ async def test_o1_the_same_request_gets_the_first_runs_stream_while_it_runs_and_
 
 @pytest.mark.parametrize("limit", [1, 2, 64])
 async def test_l1_a_run_makes_exactly_as_many_requests_as_it_may_and_settles_the_last_batch(limit: int) -> None:
-    model = ScriptedModel(reply(call(f"c{number}", "echo", text=str(number))) for number in range(2 * limit))
+    model = ScriptedModel(reply(call(f"c{number}", "echo", {"text": str(number)})) for number in range(2 * limit))
     agent = Agent(model=model, tools=[echo], max_steps=limit)
     for run in (1, 2):
         result = await agent.prompt("go")
