@@ -6,10 +6,11 @@ cleaned once, at the door: `Transcript.checked` for transcripts, `clean_message`
 """
 
 from collections.abc import Iterable, Mapping
+from operator import is_
 from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias, cast
 
 import msgspec
-from msgspec.structs import force_setattr, replace
+from msgspec.structs import force_setattr
 
 from checkrein.errors import InvalidJson
 from checkrein.values import JsonObject, Shared, clean_text, parse_json
@@ -123,6 +124,7 @@ class ToolResult(msgspec.Struct, frozen=True, tag="tool_result", tag_field="role
     is_error: bool = False
 
 
+_RESULT_FIELDS = ToolResult.__struct_fields__
 Message: TypeAlias = UserMessage | AssistantMessage | ToolResult
 
 
@@ -263,7 +265,7 @@ class _TranscriptCheck:
 
     def _result(self, index: int, message: ToolResult) -> None:
         call_id = message.tool_call_id
-        if not self._is_judging or not _are_texts(call_id):
+        if not self._is_judging or not isinstance(cast("object", call_id), str):
             return
         if self._left.get(call_id, 0) > 0:
             self._left[call_id] -= 1
@@ -330,94 +332,93 @@ def _is_object(call: ToolCall) -> bool:
 
 
 def malformation(message: object) -> str:
-    """Return what is wrong with a message's own shape, `""` for nothing.
-
-    Only the very classes of this module are messages and blocks: a subclass may be made mutable.
-    """
-    kind = type(message)
-    if kind is UserMessage:
-        return _content_shape(cast("UserMessage", message).id, cast("UserMessage", message).content)
-    if kind is ToolResult:
-        result = cast("ToolResult", message)
-        if not _are_texts(result.tool_call_id, result.tool_name) or not isinstance(
-            cast("object", result.is_error), bool
-        ):
-            return "its call id and tool name are text, and is_error is a bool"
-        return _content_shape(result.id, result.content)
-    if kind is AssistantMessage:
-        return _blocks_shape(cast("AssistantMessage", message).id, cast("AssistantMessage", message).content)
-    return f"{kind.__name__} is no message"
-
-
-def _content_shape(identity: object, content: object) -> str:
-    if not isinstance(identity, str):
-        return "its id is no text"
-    if isinstance(content, str):
-        return ""
-    if not isinstance(content, tuple):
-        return "its content is neither text nor a tuple of blocks"
-    blocks = cast("tuple[object, ...]", content)
-    return next((f"a {type(item).__name__} does not belong there" for item in blocks if not _is_text(item)), "")
-
-
-def _blocks_shape(identity: object, content: object) -> str:
-    if not isinstance(identity, str):
-        return "its id is no text"
-    if not isinstance(content, tuple):
-        return "an assistant message holds a tuple of blocks"
-    for block in cast("tuple[object, ...]", content):
-        if not (_is_text(block) or _is_call(block) or _is_thinking(block)):
-            return f"a {type(block).__name__} does not belong there"
+    """Return what is wrong with a message's own shape, `""` for nothing."""
+    try:
+        clean_message(message)
+    except TypeError as error:
+        return str(error)
     return ""
 
 
-def _is_text(block: object) -> bool:
-    return type(block) is Text and _are_texts(block.text)
+def clean_message(message: object) -> Message:
+    """Return a message with plain Unicode text in all its parts: lone surrogates replaced, subclasses of `str` and `tuple` made plain; the same one when nothing was to be done.
+
+    Only the very classes of this module are messages and blocks: a subclass may be made mutable.
+
+    Raises:
+        TypeError: it is no well-shaped message; says what is wrong.
+    """
+    if type(message) is AssistantMessage:
+        return _clean_response(message)
+    if type(message) is ToolResult:
+        return _clean_result(message)
+    if type(message) is not UserMessage:
+        msg = f"{type(message).__name__} is no message"
+        raise TypeError(msg)
+    identity, content = clean_text(message.id), _clean_content(message.content)
+    return message if identity is message.id and content is message.content else UserMessage(identity, content)
 
 
-def _is_thinking(block: object) -> bool:
-    return type(block) is Thinking and _are_texts(block.text, block.signature)
+def _clean_response(message: AssistantMessage) -> AssistantMessage:
+    identity, given = clean_text(message.id), message.content
+    if type(given) is not tuple:
+        given = _plain_tuple(given)
+    content = tuple([clean_block(block) for block in given])
+    if identity is message.id and given is message.content and all(map(is_, content, given)):
+        return message
+    return AssistantMessage(identity, content)
 
 
-def _is_call(block: object) -> bool:
-    if type(block) is not ToolCall or type(cast("object", block.arguments)) is not JsonObject:
-        return False
-    return _are_texts(block.id, block.name, block.malformed)
+def _clean_result(message: ToolResult) -> ToolResult:
+    if not isinstance(cast("object", message.is_error), bool):
+        msg = "is_error is a bool"
+        raise TypeError(msg)
+    call_id, name = clean_text(message.tool_call_id), clean_text(message.tool_name)
+    made = ToolResult(clean_text(message.id), call_id, name, _clean_content(message.content), message.is_error)
+    return message if all(getattr(made, name) is getattr(message, name) for name in _RESULT_FIELDS) else made
 
 
-def _are_texts(*parts: object) -> bool:
-    return all(isinstance(part, str) for part in parts)
+def _clean_content(content: str | tuple[ContentBlock, ...]) -> str | tuple[ContentBlock, ...]:
+    """Return the content of a message that is no response: text, or a tuple of text blocks."""
+    if isinstance(content, str):
+        return clean_text(content)
+    given = content if type(content) is tuple else _plain_tuple(content)
+    strange = next((block for block in given if type(block) is not Text), None)
+    if strange is not None:
+        msg = f"a {type(strange).__name__} does not belong there"
+        raise TypeError(msg)
+    made = tuple([clean_block(block) for block in given])
+    return content if given is content and all(map(is_, made, given)) else made
 
 
-def clean_message(message: Message) -> Message:
-    """Return a well-shaped message with plain Unicode text in all its parts: lone surrogates replaced, subclasses of `str` and `tuple` made plain; the same one when nothing was to be done."""
-    changes = {
-        name: value
-        for name in message.__struct_fields__
-        if (value := _cleaned(given := cast("object", getattr(message, name)))) is not given
-    }
-    return replace(message, **changes) if changes else message
+def _plain_tuple(content: object) -> tuple[ContentBlock, ...]:
+    if not isinstance(content, tuple):
+        msg = f"its content is a {type(content).__name__}, not a tuple of blocks"
+        raise TypeError(msg)
+    return tuple(cast("tuple[ContentBlock, ...]", content))
 
 
-def _cleaned(value: object) -> object:
-    if isinstance(value, str):
-        return clean_text(value)
-    if isinstance(value, tuple):
-        blocks = cast("tuple[Text | Thinking | ToolCall, ...]", value)
-        made = tuple(clean_block(block) for block in blocks)
-        same = type(blocks) is tuple and all(new is old for new, old in zip(made, blocks, strict=True))
-        return blocks if same else made
-    return value
+def clean_block(block: object) -> ContentBlock:
+    """Return a block with plain Unicode text in all its parts, as `clean_message`.
 
-
-def clean_block(block: ContentBlock) -> ContentBlock:
-    """Return a well-shaped block with plain Unicode text in all its parts, as `clean_message`."""
-    changes = {
-        name: value
-        for name in block.__struct_fields__
-        if (value := _cleaned(given := cast("object", getattr(block, name)))) is not given
-    }
-    return replace(block, **changes) if changes else block
+    Raises:
+        TypeError: it is no well-shaped block; says what is wrong.
+    """
+    if type(block) is Text:
+        text = clean_text(block.text)
+        return block if text is block.text else Text(text)
+    if type(block) is ToolCall:
+        if type(cast("object", block.arguments)) is not JsonObject:
+            msg = f"the arguments of call {block.id!r} are a {type(block.arguments).__name__}"
+            raise TypeError(msg)
+        call_id, name, malformed = clean_text(block.id), clean_text(block.name), clean_text(block.malformed)
+        same = call_id is block.id and name is block.name and malformed is block.malformed
+        return block if same else ToolCall(call_id, name, block.arguments, malformed)
+    if type(block) is Thinking:
+        text, signature = clean_text(block.text), clean_text(block.signature)
+        return block if text is block.text and signature is block.signature else Thinking(text, signature)
+    msg = f"a {type(block).__name__} does not belong there"
+    raise TypeError(msg)
 
 
 class Transcript(Shared[Message]):

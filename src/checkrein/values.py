@@ -60,11 +60,22 @@ def clean_text(text: str) -> str:
 
     Args:
         text: any `str` or subclass; `surrogateescape` file names are the usual carriers of lone surrogates.
+
+    Raises:
+        TypeError: it is none.
     """
-    plain = text if type(text) is str else str.__str__(text)
+    plain = text if type(text) is str else _plain_text(text)
     if plain.isascii() or not _SURROGATES.search(plain):
         return plain
     return plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _plain_text(text: object) -> str:
+    if isinstance(text, str):
+        # What a subclass makes of itself is not asked.
+        return str.__str__(text)
+    msg = f"{type(text).__name__} is no text"
+    raise TypeError(msg)
 
 
 def visible_text(text: str, *, keep_newlines: bool = True) -> str:

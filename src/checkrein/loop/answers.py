@@ -25,6 +25,6 @@ def answer_text(outcome: Done | FailedCall | OutcomeUnknown) -> str:
     if isinstance(outcome, Done):
         if outcome.empty:
             return "empty"
-        value = outcome.result.value
-        return value if isinstance(value, str) else outcome.result.encoded.decode()
+        encoded = outcome.result.encoded
+        return cast("str", outcome.result.value) if encoded.startswith(b'"') else encoded.decode()
     return outcome.message if isinstance(outcome, FailedCall) else f"outcome unknown: {outcome.reason}"

@@ -19,7 +19,6 @@ from checkrein.messages import (
     Usage,
     clean_block,
     clean_message,
-    malformation,
 )
 from checkrein.ports.model import Chunk, ModelRequest, ModelResponse, TextDelta, ThinkingDelta, ToolCallDelta
 from checkrein.values import JsonValue, clean_text
@@ -91,7 +90,8 @@ class ResponseCollector:
         if self.response is not None:
             raise _protocol("the stream went on after its response")
         if isinstance(item, TextDelta):
-            delta, self._held_text = self._whole(item, self._held_text)
+            self._count(item.request_id)
+            delta, self._held_text = self._whole(item.delta, self._held_text)
             self._text.append(delta)
             self._publish(self._request_id, item if delta is item.delta else TextDelta(item.request_id, delta))
         elif isinstance(item, ModelResponse):
@@ -105,7 +105,8 @@ class ResponseCollector:
             self._calls.append(call)
             self._publish(self._request_id, item if call is item.call else ToolCallDelta(item.request_id, call))
         elif isinstance(item, ThinkingDelta):
-            delta, self._held_thinking = self._whole(item, self._held_thinking)
+            self._count(item.request_id)
+            delta, self._held_thinking = self._whole(item.delta, self._held_thinking)
             self._thinking.append(delta)
             self._publish(self._request_id, item if delta is item.delta else ThinkingDelta(item.request_id, delta))
         else:
@@ -118,19 +119,17 @@ class ResponseCollector:
         if self._chunks > self._limits.chunks:
             raise ModelError(f"more than {self._limits.chunks} chunks", code="MODEL_LIMIT")
 
-    def _whole(self, item: TextDelta | ThinkingDelta, held: str) -> tuple[str, str]:
+    def _whole(self, delta: str, held: str) -> tuple[str, str]:
         """Return a delta as Unicode, and the first half of a surrogate pair at its end, which waits for its second half in the next chunk."""
-        self._count(item.request_id)
-        delta = cast("object", item.delta)
-        if not isinstance(delta, str):
-            raise _protocol(f"a chunk's delta is a {type(delta).__name__}")
+        try:
+            text = held + delta
+        except TypeError as error:
+            raise _protocol(f"a chunk's delta is a {type(delta).__name__}") from error
         self._characters += len(delta)
         if self._characters > self._limits.text_characters:
             raise ModelError(f"more than {self._limits.text_characters} characters of text", code="MODEL_LIMIT")
-        text, rest = held + delta if held else delta, ""
-        if text and "\ud800" <= text[-1] <= "\udbff":
-            text, rest = text[:-1], text[-1]
-        return clean_text(text), rest
+        rest = text[-1] if text and "\ud800" <= text[-1] <= "\udbff" else ""
+        return clean_text(text[:-1] if rest else text), rest
 
     def _release_held(self) -> None:
         """Publish halves of pairs whose other half never came, as what replaces them."""
@@ -153,10 +152,7 @@ class ResponseCollector:
             raise ModelError("the stream ended without its response", is_transient=True)
         if response.request_id != self._request_id:
             raise _protocol(f"the response is for request {response.request_id!r}, not {self._request_id!r}")
-        problem = malformation(response.message)
-        if problem or type(response.message) is not AssistantMessage:
-            raise _protocol(f"the response's message is invalid: {problem or 'it is no assistant message'}")
-        answer = _read(cast("AssistantMessage", clean_message(response.message)), self._limits)
+        answer = _read(_message_of(response), self._limits)
         if response.stop_reason == "length":
             text = "the response was cut off by the model's output limit; none of it is used"
             raise ModelError(text, code="MODEL_OUTPUT_LIMIT")
@@ -181,10 +177,23 @@ def _protocol(message: str) -> ModelError:
 
 
 def _call_of(item: ToolCallDelta) -> ToolCall:
-    problem = malformation(AssistantMessage("", (item.call,)))
-    if problem:
-        raise _protocol(f"a chunk's call is invalid: {problem}")
-    return cast("ToolCall", clean_block(item.call))
+    try:
+        call = clean_block(item.call)
+    except TypeError as error:
+        raise _protocol(f"a chunk's call is invalid: {error}") from error
+    if type(call) is not ToolCall:
+        raise _protocol(f"a chunk's call is a {type(call).__name__}")
+    return call
+
+
+def _message_of(response: ModelResponse) -> AssistantMessage:
+    try:
+        message = clean_message(response.message)
+    except TypeError as error:
+        raise _protocol(f"the response's message is invalid: {error}") from error
+    if type(message) is not AssistantMessage:
+        raise _protocol(f"the response's message is a {type(message).__name__}")
+    return message
 
 
 def _read(message: AssistantMessage, limits: ModelLimits) -> Answer:
@@ -201,13 +210,14 @@ def _read(message: AssistantMessage, limits: ModelLimits) -> Answer:
     calls: list[ToolCall] = []
     characters = 0
     for block in message.content:
-        if isinstance(block, ToolCall):
+        if type(block) is ToolCall:
             _check_call(block, limits)
             calls.append(block)
-            continue
-        characters += len(block.text)
-        if isinstance(block, Text):
+        elif type(block) is Text:
             texts.append(block.text)
+            characters += len(block.text)
+        else:
+            characters += len(cast("Thinking", block).text)
     if characters > limits.text_characters:
         raise ModelError(f"{characters} characters of text, more than {limits.text_characters}", code="MODEL_LIMIT")
     return Answer(message, "".join(texts), tuple(calls))

@@ -8,10 +8,9 @@ import asyncio
 import contextlib
 import inspect
 import typing
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property, partial
-from types import SimpleNamespace
+from types import CoroutineType, SimpleNamespace
 from typing import Annotated, cast, get_args, get_origin
 
 from msgspec.structs import replace
@@ -93,19 +92,27 @@ class Callee:
             BaseException: whatever the function raises.
         """
         if self.is_async or inline:
-            result = self._bound(values, context)()
+            result = self._invoke(values, context)
         else:
-            result = await run_in_thread(self._bound(values, _for_thread(context)), name=f"tool {self.owner}")
-        return await result if inspect.isawaitable(result) else result
+            work = partial(self._invoke, values, _for_thread(context))
+            result = await run_in_thread(work, name=f"tool {self.owner}")
+        # The one question is for what nearly every async function returns, the other for everything else.
+        if type(result) is CoroutineType or inspect.isawaitable(result):
+            return await cast("Awaitable[object]", result)
+        return result
 
-    def _bound(self, values: Mapping[str, object], context: ToolContext) -> Callable[[], object]:
-        bound = inspect.BoundArguments(self.signature, OrderedDict())
-        for name in self.signature.parameters:
-            if name in self.context_names:
-                bound.arguments[name] = context
-            elif name in values:
-                bound.arguments[name] = values[name]
-        return partial(self.function, *bound.args, **bound.kwargs)
+    def _invoke(self, values: Mapping[str, object], context: ToolContext) -> object:
+        named = {name: values[name] for name in self.argument_names if name in values}
+        for name in self.context_names:
+            named[name] = context
+        if not self._positional_names:
+            return self.function(**named)
+        return self.function(*[named.pop(name) for name in self._positional_names if name in named], **named)
+
+    @cached_property
+    def _positional_names(self) -> tuple[str, ...]:
+        """The parameters that cannot be given by name."""
+        return tuple(name for name, p in self.signature.parameters.items() if p.kind is p.POSITIONAL_ONLY)
 
 
 async def call_with(function: Callable[[str], object], value: str, *, name: str) -> object:

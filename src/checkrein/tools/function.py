@@ -8,7 +8,7 @@ plain one cannot be cancelled, unless it is declared otherwise.
 import inspect
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias, TypedDict, Unpack, cast, overload
 
@@ -98,6 +98,7 @@ class FunctionTool:
         self._reconcile = self._helper(options.get("reconcile"))
         self._poll = self._helper(options.get("poll"))
         self._traits = self._promised(options)
+        self._bound: tuple[JsonObject, Mapping[str, object]] | None = None
 
     def __repr__(self) -> str:
         """Show the name."""
@@ -134,7 +135,7 @@ class FunctionTool:
         Raises:
             InvalidArguments: which places are wrong, and what was expected there.
         """
-        self._signature.bind(arguments)
+        self._bound = (arguments, self._signature.bind(arguments))
 
     async def call(self, arguments: JsonObject, context: ToolContext) -> ToolOutput | Accepted:
         """Run the function once.
@@ -143,7 +144,9 @@ class FunctionTool:
             InvalidArguments: as `check`; the function was not called.
             Exception: whatever the function raises.
         """
-        values = self._signature.bind(arguments)
+        # What `check` has just bound is used once: the function may change its arguments.
+        checked, self._bound = self._bound, None
+        values = checked[1] if checked and checked[0] is arguments else self._signature.bind(arguments)
         returned = await self._body.call(values, context, inline=self._traits.inline)
         return returned if isinstance(returned, Accepted) else _output(returned)
 

@@ -90,8 +90,8 @@ def _done(output: ToolOutput, max_bytes: int) -> Done:
         msg = f"the tool's result cannot be recorded as JSON: {error}"
         raise ToolError(msg) from error
     truncated = len(encoded) > max_bytes
-    artifacts = _artifacts(output.artifacts)
-    content, content_cut = _content(output.content, max_bytes)
+    artifacts = _artifacts(output.artifacts) if output.artifacts else ()
+    content, content_cut = _content(output.content, max_bytes) if output.content else ((), False)
     return Done(
         result=JsonData.from_canonical(_cut_to_json(output.value, encoded, max_bytes) if truncated else encoded),
         artifacts=artifacts,

@@ -24,6 +24,7 @@ from checkrein.values import JsonObject, clean_text, shorten
 __all__ = ["Signature", "json_form"]
 
 _MAX_NESTING = 130
+_PLAIN = frozenset({str, int, float, bool})
 
 
 class Signature:
@@ -102,6 +103,8 @@ def json_form(value: object, nesting: int = 0) -> object:
     Raises:
         InvalidJson: it is nested too deeply, or contains itself.
     """
+    if value is None or type(value) in _PLAIN:
+        return value
     if nesting > _MAX_NESTING:
         msg = "nested too deeply"
         raise InvalidJson(msg)
