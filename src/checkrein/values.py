@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Generic, NoReturn, Self, TypeAlias, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Generic, NoReturn, Self, TypeAlias, TypeVar, cast, overload
 
 import msgspec
 
@@ -27,10 +27,14 @@ __all__ = [
     "JsonObject",
     "JsonValue",
     "Shared",
+    "StoredData",
+    "StoredObject",
     "canonical_json",
     "clean_text",
     "parse_json",
     "shorten",
+    "stored_data",
+    "stored_object",
     "visible_text",
 ]
 
@@ -47,6 +51,8 @@ MAX_JSON_BYTES = 16 * 1024 * 1024
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _ENCODER = msgspec.json.Encoder(order="sorted")
 _DECODER = msgspec.json.Decoder()
+_OPENING_BRACE = ord("{")
+_new, _set_attribute = object.__new__, object.__setattr__
 
 # Control characters (C0 without tab and newline, DEL, C1), bidirectional controls, zero-width and other invisible format
 # characters, line and paragraph separators, tag characters, variation-independent fillers: all can change what a reader believes is there.
@@ -219,7 +225,59 @@ def _object_json(value: object) -> bytes:
     raise InvalidJson(msg)
 
 
-class JsonObject(Mapping[str, JsonValue]):
+class _Kept:
+    """JSON that cannot be changed, kept as bytes; equality and hash are those of the canonical bytes."""
+
+    __slots__ = ("_json",)
+    _json: bytes | msgspec.Raw
+
+    @classmethod
+    def from_canonical(cls, encoded: bytes) -> Self:
+        """Wrap bytes that `canonical_json` made; they are not checked again."""
+        made = cls.__new__(cls)
+        _set_attribute(made, "_json", encoded)
+        return made
+
+    @property
+    def encoded(self) -> bytes:
+        """The canonical bytes.
+
+        Raises:
+            InvalidJson: what was stored holds a number that no float can hold.
+        """
+        kept = self._json
+        if type(kept) is bytes:
+            return kept
+        try:
+            encoded = _ENCODER.encode(_DECODER.decode(kept))
+        except (msgspec.MsgspecError, ValueError, OverflowError) as error:
+            raise InvalidJson(shorten(f"not JSON: {error}", 300)) from error
+        _set_attribute(self, "_json", encoded)
+        return encoded
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        """Refuse: what is kept is immutable."""
+        msg = f"{type(self).__name__} is immutable: cannot set {name}"
+        raise AttributeError(msg)
+
+    def __hash__(self) -> int:
+        """Hash the canonical bytes."""
+        return hash(self.encoded)
+
+    def __copy__(self) -> Self:
+        """Return the same object: it cannot change."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        """Return the same object: it cannot change."""
+        return self
+
+    def __reduce__(self) -> tuple[object, tuple[bytes]]:
+        """Rebuild from the canonical bytes."""
+        return (type(self).from_canonical, (self.encoded,))
+
+
+class JsonObject(_Kept, Mapping[str, JsonValue]):
     """An immutable JSON object kept as canonical bytes.
 
     Each read decodes afresh, so nothing a reader does to a value reaches the object. Equality and hash are those of the bytes.
@@ -228,32 +286,14 @@ class JsonObject(Mapping[str, JsonValue]):
         InvalidJson: on creation, when a rule of `canonical_json` is broken.
     """
 
-    __slots__ = ("_bytes",)
-    _bytes: bytes
+    __slots__ = ()
 
     def __init__(self, value: Mapping[str, object] | None = None) -> None:
-        object.__setattr__(self, "_bytes", value.encoded if isinstance(value, JsonObject) else _object_json(value))
-
-    @classmethod
-    def from_canonical(cls, encoded: bytes) -> "JsonObject":
-        """Wrap bytes that `canonical_json` made of a mapping; they are not checked again."""
-        made = cls.__new__(cls)
-        object.__setattr__(made, "_bytes", encoded)
-        return made
-
-    @property
-    def encoded(self) -> bytes:
-        """The canonical bytes."""
-        return self._bytes
+        _set_attribute(self, "_json", value.encoded if isinstance(value, JsonObject) else _object_json(value))
 
     def decoded(self) -> dict[str, JsonValue]:
         """Return a fresh dict."""
-        return cast("dict[str, JsonValue]", _DECODER.decode(self._bytes))
-
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        """Refuse: the object is immutable."""
-        msg = f"JsonObject is immutable: cannot set {name}"
-        raise AttributeError(msg)
+        return cast("dict[str, JsonValue]", _DECODER.decode(self.encoded))
 
     def __getitem__(self, key: str) -> JsonValue:
         """Return a fresh copy of one value."""
@@ -270,91 +310,87 @@ class JsonObject(Mapping[str, JsonValue]):
     def __eq__(self, other: object) -> bool:
         """Compare by canonical bytes; a plain mapping is encoded first."""
         if isinstance(other, JsonObject):
-            return self._bytes == other._bytes
+            return self.encoded == other.encoded
         if isinstance(other, Mapping):
             try:
-                return self._bytes == canonical_json(cast("Mapping[str, object]", other))
+                return self.encoded == canonical_json(cast("Mapping[str, object]", other))
             except InvalidJson:
                 return False
         return NotImplemented
 
-    def __hash__(self) -> int:
-        """Hash the canonical bytes."""
-        return hash(self._bytes)
+    __hash__ = _Kept.__hash__
 
     def __repr__(self) -> str:
         """Show the canonical text."""
-        return f"JsonObject({self._bytes.decode()})"
-
-    def __copy__(self) -> "JsonObject":
-        """Return the same object: it cannot change."""
-        return self
-
-    def __deepcopy__(self, memo: dict[int, object]) -> "JsonObject":
-        """Return the same object: it cannot change."""
-        return self
-
-    def __reduce__(self) -> tuple[object, tuple[bytes]]:
-        """Rebuild from the canonical bytes."""
-        return (JsonObject.from_canonical, (self._bytes,))
+        return f"JsonObject({self.encoded.decode()})"
 
 
-class JsonData:
+class JsonData(_Kept):
     """Any JSON value, immutable, kept as canonical bytes; the sibling of `JsonObject` for values that need not be objects.
 
     Raises:
         InvalidJson: on creation, when a rule of `canonical_json` is broken.
     """
 
-    __slots__ = ("_bytes",)
-    _bytes: bytes
+    __slots__ = ()
 
     def __init__(self, value: object = None) -> None:
-        object.__setattr__(
-            self, "_bytes", value.encoded if isinstance(value, (JsonData, JsonObject)) else canonical_json(value)
-        )
-
-    @classmethod
-    def from_canonical(cls, encoded: bytes) -> "JsonData":
-        """Wrap bytes that `canonical_json` made; they are not checked again."""
-        made = cls.__new__(cls)
-        object.__setattr__(made, "_bytes", encoded)
-        return made
-
-    @property
-    def encoded(self) -> bytes:
-        """The canonical bytes."""
-        return self._bytes
+        _set_attribute(self, "_json", value.encoded if isinstance(value, _Kept) else canonical_json(value))
 
     @property
     def value(self) -> JsonValue:
         """A fresh copy of the value."""
-        return cast("JsonValue", _DECODER.decode(self._bytes))
-
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        """Refuse: the value is immutable."""
-        msg = f"JsonData is immutable: cannot set {name}"
-        raise AttributeError(msg)
+        return cast("JsonValue", _DECODER.decode(self.encoded))
 
     def __eq__(self, other: object) -> bool:
         """Compare by canonical bytes."""
-        return self._bytes == other._bytes if isinstance(other, JsonData) else NotImplemented
+        return self.encoded == other.encoded if isinstance(other, JsonData) else NotImplemented
 
-    def __hash__(self) -> int:
-        """Hash the canonical bytes."""
-        return hash(self._bytes)
+    __hash__ = _Kept.__hash__
 
     def __repr__(self) -> str:
         """Show the canonical text."""
-        return f"JsonData({shorten(self._bytes.decode(), 200)})"
-
-    def __reduce__(self) -> tuple[object, tuple[bytes]]:
-        """Rebuild from the canonical bytes."""
-        return (JsonData.from_canonical, (self._bytes,))
+        return f"JsonData({shorten(self.encoded.decode(), 200)})"
 
 
 NULL = JsonData()
 """JSON's null."""
+
+if TYPE_CHECKING:
+    StoredObject: TypeAlias = JsonObject
+    StoredData: TypeAlias = JsonData
+else:
+    StoredObject = StoredData = msgspec.Raw
+# What a field of a stored struct is declared as when its JSON is large or many: a decoder then leaves the JSON alone instead of building objects that
+# nobody may ever look at. The struct's `__post_init__` makes the value of it, by `stored_object` or `stored_data`.
+
+
+def stored_data(stored: object) -> JsonData:
+    """Return the value of a `msgspec.Raw` that a decoder made; it is brought into canonical form when somebody first looks at it.
+
+    Anything else is a value like any other. A Raw keeps alive the bytes that it was decoded from, so these should be of one event.
+    """
+    if type(stored) is not msgspec.Raw:
+        return JsonData(stored)
+    made = _new(JsonData)
+    _set_attribute(made, "_json", stored)
+    return made
+
+
+def stored_object(stored: object) -> JsonObject:
+    """Return the object of a `msgspec.Raw` or of a mapping, as `stored_data` does.
+
+    Raises:
+        InvalidJson: it is no object.
+    """
+    if type(stored) is not msgspec.Raw:
+        return JsonObject(cast("Mapping[str, object]", stored))
+    if bytes(stored)[0] != _OPENING_BRACE:
+        msg = "expected an object"
+        raise InvalidJson(msg)
+    made = _new(JsonObject)
+    _set_attribute(made, "_json", stored)
+    return made
 
 
 class Shared(Sequence[T], Generic[T]):
@@ -372,7 +408,14 @@ class Shared(Sequence[T], Generic[T]):
 
     def appended(self, item: T) -> Self:
         """Return a sequence with `item` at its end; this one stays as it is."""
-        return self.extended((item,))
+        items, length = self._items, self._length
+        if len(items) != length:
+            items = items[:length]
+        items.append(item)
+        made = object.__new__(type(self))
+        made._items = items
+        made._length = length + 1
+        return made
 
     def extended(self, more: Iterable[T]) -> Self:
         """Return a sequence with the items of `more` at its end; this one stays as it is."""

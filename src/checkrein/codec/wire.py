@@ -5,7 +5,7 @@ newer schema versions are refused), and a whole log only if its offsets have no 
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar, cast
 
 import msgspec
@@ -16,7 +16,16 @@ from checkrein.kernel.events import Event
 from checkrein.ports.store import Row
 from checkrein.values import JsonData, JsonObject, JsonValue, Shared, canonical_json
 
-__all__ = ["decode_event", "decode_events", "decode_value", "encode_event", "encode_value", "fingerprint", "row_of"]
+__all__ = [
+    "decode_event",
+    "decode_events",
+    "decode_value",
+    "encode_event",
+    "encode_value",
+    "fingerprint",
+    "read_events",
+    "row_of",
+]
 
 T = TypeVar("T")
 
@@ -47,7 +56,6 @@ def _from_wire(kind: type[object], value: object) -> object:
 
 _ENCODER = msgspec.json.Encoder(order="sorted", enc_hook=_to_wire)
 _ONE = msgspec.json.Decoder(Event, dec_hook=_from_wire, strict=True)
-_MANY = msgspec.json.Decoder(list[Event], dec_hook=_from_wire, strict=True)
 
 
 def encode_value(value: object) -> bytes:
@@ -93,6 +101,7 @@ def decode_event(body: bytes, *, run_id: str, offset: int) -> Event:
         event = _ONE.decode(body)
         if event.v != CURRENT[event.data.type]:
             event = _older(body)
+        _ENCODER.encode(event)  # looks at every value that was left as it is stored
     except (msgspec.DecodeError, DataError, RecursionError, ValueError) as first:
         event = _older_or_damaged(body, run_id, offset, first)
     if event.run_id != run_id or event.expected_version != offset:
@@ -131,14 +140,23 @@ def decode_events(bodies: Sequence[bytes], *, run_id: str, offset: int = 0) -> l
     Raises:
         DamagedLog: naming the first event that is not what belongs there.
     """
-    try:
-        events = _MANY.decode(b"[" + b",".join(bodies) + b"]")
-    except (msgspec.DecodeError, DataError, RecursionError, ValueError):
-        events = []
-    plain = len(events) == len(bodies) and all(
-        event.expected_version == position and event.run_id == run_id and event.v == CURRENT[event.data.type]
-        for position, event in enumerate(events, offset)
-    )
-    if plain:
-        return events
-    return [decode_event(body, run_id=run_id, offset=position) for position, body in enumerate(bodies, offset)]
+    return list(read_events(bodies, run_id=run_id, offset=offset))
+
+
+def read_events(bodies: Iterable[bytes], *, run_id: str, offset: int = 0) -> Iterator[Event]:
+    """Yield the events of a log from `offset` on, one after another: a fold over them needs no memory for more than one.
+
+    Raises:
+        DamagedLog: naming the first event that is not what belongs there.
+    """
+    decode = _ONE.decode
+    for position, body in enumerate(bodies, offset):
+        try:
+            event = decode(body)
+            if not body.isascii():
+                body.decode()
+        except (msgspec.DecodeError, DataError, RecursionError, ValueError):
+            event = decode_event(body, run_id=run_id, offset=position)
+        if event.expected_version != position or event.run_id != run_id or event.v != CURRENT[event.data.type]:
+            event = decode_event(body, run_id=run_id, offset=position)
+        yield event

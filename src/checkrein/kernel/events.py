@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import ClassVar, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from checkrein.kernel.budget import Amounts, Budget
 from checkrein.kernel.facts import (
@@ -42,7 +43,7 @@ from checkrein.kernel.session_events import (
     TurnStart,
 )
 from checkrein.messages import Message, Usage
-from checkrein.values import NULL, JsonData, JsonObject
+from checkrein.values import NULL, JsonData, JsonObject, StoredData, StoredObject, stored_data, stored_object
 
 __all__ = [
     "RUN_EVENT_TYPES",
@@ -99,6 +100,7 @@ __all__ = [
     "WorkDone",
     "WorkStarted",
     "narrowed",
+    "placed",
 ]
 
 
@@ -263,10 +265,15 @@ class ToolGranted(Fact, frozen=True, tag="tool_granted"):
     type: ClassVar[Literal["tool_granted"]] = "tool_granted"
     call_id: str
     tool: ToolSpec
-    arguments: JsonObject
+    arguments: StoredObject
     attempt: int = 1
     previous: str = ""
     model_call_id: str = ""
+
+    def __post_init__(self) -> None:
+        """Keep arguments that were just decoded as the JSON they are."""
+        if type(self.arguments) is not JsonObject:
+            force_setattr(self, "arguments", stored_object(self.arguments))
 
 
 class ToolAccepted(Fact, frozen=True, tag="tool_accepted"):
@@ -290,10 +297,15 @@ class ToolDone(Fact, frozen=True, tag="tool_done"):
 
     type: ClassVar[Literal["tool_done"]] = "tool_done"
     call_id: str
-    result: JsonData = NULL
+    result: StoredData = NULL
     artifacts: tuple[Artifact, ...] = ()
     completes: bool = False
     empty: bool = False
+
+    def __post_init__(self) -> None:
+        """Keep a result that was just decoded as the JSON it is."""
+        if type(self.result) is not JsonData:
+            force_setattr(self, "result", stored_data(self.result))
 
 
 class ToolFailed(Fact, frozen=True, tag="tool_failed"):
@@ -495,5 +507,18 @@ def narrowed(kind: type[D], handler: Callable[[S, D], S]) -> Callable[[S, Event]
             msg = f"{type(data).__name__} came to the handler of {kind.__name__}"
             raise TypeError(msg)
         return handler(state, data)
+
+    return step
+
+
+def placed(kind: type[D], handler: Callable[[S, D, int], S]) -> Callable[[S, Event], S]:
+    """Return what `narrowed` does, of a handler that also takes the event's offset in the log."""
+
+    def step(state: S, event: Event) -> S:
+        data = event.data
+        if not isinstance(data, kind):
+            msg = f"{type(data).__name__} came to the handler of {kind.__name__}"
+            raise TypeError(msg)
+        return handler(state, data, event.expected_version)
 
     return step

@@ -6,8 +6,9 @@ Each is frozen, strict when decoded and compared by value. What happened is in `
 from typing import Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import force_setattr
 
-from checkrein.values import JsonObject
+from checkrein.values import JsonObject, StoredObject, stored_object
 
 __all__ = [
     "Artifact",
@@ -84,9 +85,14 @@ class StepSpec(Fact, frozen=True):
     id: str | int
     description: str
     tool_name: str | None = None
-    arguments: JsonObject = JsonObject()
+    arguments: StoredObject = JsonObject()
     expected_outcome: str = ""
     batch: str | int | None = None
+
+    def __post_init__(self) -> None:
+        """Keep arguments that were just decoded as the JSON they are."""
+        if type(self.arguments) is not JsonObject:
+            force_setattr(self, "arguments", stored_object(self.arguments))
 
 
 class Artifact(Fact, frozen=True):

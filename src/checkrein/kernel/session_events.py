@@ -9,7 +9,7 @@ from msgspec.structs import force_setattr
 
 from checkrein.kernel.budget import Amounts
 from checkrein.kernel.facts import Fact, StepSpec
-from checkrein.values import NULL, JsonData, JsonObject
+from checkrein.values import NULL, JsonData, JsonObject, StoredData, StoredObject, stored_data, stored_object
 
 __all__ = [
     "BudgetWarn",
@@ -79,8 +79,13 @@ class StepEnd(Fact, frozen=True, tag="step.end"):
     type: ClassVar[Literal["step.end"]] = "step.end"
     step_id: str | int
     status: Literal["done", "failed", "skipped"]
-    result: JsonData = NULL
+    result: StoredData = NULL
     error: str = ""
+
+    def __post_init__(self) -> None:
+        """Keep a result that was just decoded as the JSON it is."""
+        if type(self.result) is not JsonData:
+            force_setattr(self, "result", stored_data(self.result))
 
 
 class ToolCallGiven(Fact, frozen=True, tag="tool.call"):
@@ -90,8 +95,13 @@ class ToolCallGiven(Fact, frozen=True, tag="tool.call"):
     step_id: str | int
     call_id: str
     name: str
-    arguments: JsonObject
+    arguments: StoredObject
     attempt: int = 1
+
+    def __post_init__(self) -> None:
+        """Keep arguments that were just decoded as the JSON they are."""
+        if type(self.arguments) is not JsonObject:
+            force_setattr(self, "arguments", stored_object(self.arguments))
 
 
 class ToolResultGiven(Fact, frozen=True, tag="tool.result"):
@@ -100,7 +110,12 @@ class ToolResultGiven(Fact, frozen=True, tag="tool.result"):
     type: ClassVar[Literal["tool.result"]] = "tool.result"
     step_id: str | int
     call_id: str
-    result: JsonData = NULL
+    result: StoredData = NULL
+
+    def __post_init__(self) -> None:
+        """Keep a result that was just decoded as the JSON it is."""
+        if type(self.result) is not JsonData:
+            force_setattr(self, "result", stored_data(self.result))
 
 
 class ToolErrorGiven(Fact, frozen=True, tag="tool.error"):

@@ -1,8 +1,10 @@
 """Events as bytes: what is written, what is refused, and that yesterday's logs are read today."""
 
 import json
+import sys
 
 import pytest
+from msgspec.structs import replace
 
 from checkrein.codec import schema
 from checkrein.codec.wire import (
@@ -14,10 +16,11 @@ from checkrein.codec.wire import (
     fingerprint,
     row_of,
 )
-from checkrein.errors import DamagedLog, DataError
-from checkrein.kernel.events import RUN_EVENT_TYPES, SESSION_EVENT_TYPES, Event, SteerQueued
+from checkrein.errors import DamagedLog, DataError, InvalidJson
+from checkrein.kernel.events import RUN_EVENT_TYPES, SESSION_EVENT_TYPES, Event, SteerQueued, ToolCallGiven, ToolDone
 from checkrein.kernel.run import fold_run, transition_batch
 from checkrein.kernel.state import Phase
+from checkrein.values import JsonData, JsonObject
 from tests.golden.scenarios import FOLDER, RUN, SCENARIOS, TASK
 
 STEER = Event(
@@ -116,6 +119,60 @@ def test_two_bodies_in_one_row_do_not_pass_as_two_events() -> None:
     bodies = [encode_event(event) for event in SCENARIOS["cancelled"]()]
     with pytest.raises(DamagedLog):
         decode_events([bodies[0] + b"," + bodies[1]], run_id=RUN)
+
+
+DONE = encode_event(
+    Event(
+        run_id=RUN,
+        event_id="e1",
+        expected_version=4,
+        at=1.5,
+        actor="worker:w",
+        data=ToolDone("1.0", JsonData({"a": "\u00fc", "b": 1})),
+        epoch=1,
+    )
+)
+
+
+def test_result_written_in_another_form_is_the_same_value_with_the_same_bytes() -> None:
+    spaced = DONE.replace('{"a":"\u00fc","b":1}'.encode(), b' { "b" : 1, "a" : "\\u00fc" } ')
+    assert spaced != DONE
+    for event in (decode_event(spaced, run_id=RUN, offset=4), *decode_events([spaced], run_id=RUN, offset=4)):
+        assert encode_event(event) == DONE
+        assert (event, hash(event)) == (known := decode_event(DONE, run_id=RUN, offset=4), hash(known))
+
+
+@pytest.mark.parametrize(
+    "wrong", [b"[1]", b'"text"', b"1", b"null", b'{"a":\xff}', b'{"a":"\xff"}', b'{"a":1', b'{"a":01}']
+)
+def test_arguments_that_are_no_object_are_refused_although_nobody_looked_at_them(wrong: bytes) -> None:
+    body = encode_event(replace(STEER, data=ToolCallGiven("s", "1.0", "put", JsonObject({"k": 1}))))
+    damaged = body.replace(b'{"k":1}', wrong)
+    assert damaged != body
+    with pytest.raises(DamagedLog):
+        decode_event(damaged, run_id=RUN, offset=4)
+    with pytest.raises(DamagedLog):
+        decode_events([damaged], run_id=RUN, offset=4)
+
+
+def test_number_that_no_float_holds_is_refused_at_the_latest_when_it_is_looked_at() -> None:
+    damaged = DONE.replace(b'"b":1', b'"b":1e999')
+    with pytest.raises(DamagedLog, match="range"):
+        decode_event(damaged, run_id=RUN, offset=4)
+    data = decode_events([damaged], run_id=RUN, offset=4)[0].data
+    assert isinstance(data, ToolDone)
+    with pytest.raises(InvalidJson):
+        assert data.result.value
+
+
+def test_kept_result_keeps_no_more_of_the_log_than_its_own_event() -> None:
+    bodies = [DONE.replace(b'"expected_version":4', b'"expected_version":%d' % offset) for offset in range(5)]
+    before = [sys.getrefcount(bodies[offset]) for offset in range(5)]
+    kept = [event.data for event in decode_events(bodies, run_id=RUN)][2]
+    assert isinstance(kept, ToolDone)
+    assert [sys.getrefcount(bodies[offset]) - before[offset] for offset in range(5)] == [0, 0, 1, 0, 0]
+    assert kept.result.encoded
+    assert [sys.getrefcount(bodies[offset]) - before[offset] for offset in range(5)] == [0, 0, 0, 0, 0]
 
 
 def test_older_payload_is_lifted_step_by_step() -> None:
