@@ -121,7 +121,7 @@ class Amounts(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_
         )
 
 
-class BudgetState(msgspec.Struct, frozen=True, omit_defaults=True):
+class BudgetState(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Limits with what is used and what is reserved for child runs.
 
     Attributes:
@@ -150,9 +150,9 @@ class BudgetState(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return the first of `names` that is reached, or None."""
         return next((name for name in names if self.is_reached(name)), None)
 
-    def charged(self, name: Limit) -> "BudgetState":
-        """Return the state with one more of a counted limit used."""
-        return replace(self, used=replace(self.used, **{name: getattr(self.used, name) + 1}))
+    def charged(self, name: Limit, times: int = 1) -> "BudgetState":
+        """Return the state with one more of a counted limit used, or that many more."""
+        return replace(self, used=replace(self.used, **{name: getattr(self.used, name) + times}))
 
     def with_usage(self, usage: Usage) -> "BudgetState":
         """Return the state after a model response's tokens and cost; an unknown cost counts as 0, and so does what is no amount."""

@@ -31,10 +31,10 @@ from checkrein.kernel.events import (
     Unblocked,
     WorkDone,
 )
-from checkrein.kernel.state import PULL, Phase, RunState
+from checkrein.kernel.state import PULL, Phase, RunState, call_order
 from checkrein.kernel.table import TABLE, legal_in
 
-__all__ = ["GUARDS", "Guard", "call_order", "is_users_event"]
+__all__ = ["GUARDS", "Guard", "is_users_event"]
 
 Guard: TypeAlias = Callable[[RunState, Event], str | None]
 
@@ -42,15 +42,6 @@ _USERS: Final = frozenset({
     "budget_extended", "steer_queued", "follow_up_queued", "code_accepted", "unblocked", "cancel_requested",
     "session.start", "session.resume", "session.complete", "tool.result", "tool.error",
 })  # fmt: skip
-
-
-def call_order(call_id: str) -> tuple[int, int] | None:
-    """Return `(turn, index)` of a call id `<turn>.<index>`, or None when it is not one of ours."""
-    turn, _, index = call_id.partition(".")
-    if not (turn.isdecimal() and index.isdecimal()):
-        return None
-    order = (int(turn), int(index))
-    return order if f"{order[0]}.{order[1]}" == call_id else None
 
 
 def is_users_event(state: RunState, event: Event) -> bool:

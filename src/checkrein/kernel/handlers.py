@@ -1,7 +1,8 @@
 """What each accepted event makes of a run's state; the handlers of the lifecycle's table.
 
-A handler chooses among the successors that the table allows and returns a new state; `run.py` advances the version and the clock. No handler refuses
-anything that the guards let through; it only objects to a log that they never saw.
+A handler chooses among the successors that the table allows and returns a new state; `run.py` advances version and clock and charges what the table of charges
+says. A fold does that once for many events, so no handler reads the version (an event knows its offset) or those counters. No handler refuses anything that
+the guards let through; it only objects to a log that they never saw.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,11 +37,11 @@ from checkrein.kernel.events import (
     TurnGranted,
     Unblocked,
     narrowed,
+    placed,
 )
-from checkrein.kernel.guards import call_order
 from checkrein.kernel.state import Call, OpenTurn, Outcome, Phase, Reservation, RunState
 
-__all__ = ["HANDLERS", "stays"]
+__all__ = ["HANDLERS", "TIMED", "stays"]
 
 _Handler = Callable[[RunState, Event], RunState]
 
@@ -95,17 +96,8 @@ def _work_started(state: RunState, _event: Event) -> RunState:
     return replace(state, phase=Phase.RUNNING)
 
 
-def _step_start(state: RunState, _event: Event) -> RunState:
-    return replace(state, budget=state.budget.charged("steps"))
-
-
 def _turn_granted(state: RunState, data: TurnGranted) -> RunState:
-    return replace(
-        state,
-        budget=state.budget.charged("turns"),
-        open_turn=OpenTurn(data.turn, data.attempt),
-        turns_started=data.turn,
-    )
+    return replace(state, open_turn=OpenTurn(data.turn, data.attempt), turns_started=data.turn)
 
 
 def _turn_finished(state: RunState, data: TurnFinished) -> RunState:
@@ -120,22 +112,14 @@ def _with_call(state: RunState, call: Call) -> RunState:
     return replace(state, open_calls=tuple(call if item.call_id == call.call_id else item for item in state.open_calls))
 
 
-def _tool_granted(state: RunState, data: ToolGranted) -> RunState:
-    charged = replace(state, budget=state.budget.charged("tool_calls"))
+def _tool_granted(state: RunState, data: ToolGranted, offset: int) -> RunState:
     known = state.open_call(data.call_id)
     if known is not None:
         return _with_call(
-            charged, replace(known, attempt=data.attempt, status="granted", granted_at=state.version, probed=False)
+            state, replace(known, attempt=data.attempt, status="granted", granted_at=offset, probed=False)
         )
-    call = Call(
-        call_id=data.call_id,
-        tool=data.tool,
-        arguments=data.arguments,
-        attempt=data.attempt,
-        status="granted",
-        granted_at=state.version,
-    )
-    return replace(charged, open_calls=(*state.open_calls, call), last_call=call_order(data.call_id) or state.last_call)
+    call = Call(data.call_id, data.tool, data.arguments, data.attempt, "granted", offset)
+    return replace(state, open_calls=(*state.open_calls, call), last_call_id=data.call_id)
 
 
 def _open(state: RunState, call_id: str, kind: str) -> Call:
@@ -154,15 +138,18 @@ def _tool_in_doubt(state: RunState, data: ToolInDoubt) -> RunState:
     return _with_call(state, replace(_open(state, data.call_id, data.type), status="in_doubt", probed=data.probed))
 
 
-def _closed(state: RunState, call: Call, *, completes: bool = False) -> RunState:
-    """Close a call with the status given in it; the last one to close may end the work, or a run whose cancellation waited for it."""
-    left = tuple(item for item in state.open_calls if item.call_id != call.call_id)
+def _closed(state: RunState, call: Call) -> RunState:
+    """Close a call with the status given in it; the last one to close ends a run whose cancellation waited for it."""
+    left = (
+        () if len(state.open_calls) == 1 else tuple(item for item in state.open_calls if item.call_id != call.call_id)
+    )
     after = replace(state, open_calls=left, settled_calls=state.settled_calls.appended(call))
-    if left:
-        return after
-    if state.cancel is not None:
-        return _ended(after, Outcome("cancelled", state.cancel))
-    return _verifying(after) if completes and state.phase is Phase.RUNNING else after
+    return after if left or state.cancel is None else _ended(after, Outcome("cancelled", state.cancel))
+
+
+def _completed(state: RunState, offset: int) -> RunState:
+    """Begin to verify after an outcome that says that nothing remains to do, unless a call is open or a decision is missing."""
+    return _verifying(state, offset) if state.phase is Phase.RUNNING and not state.open_calls else state
 
 
 def _adopting(state: RunState, artifacts: tuple[Artifact, ...]) -> RunState:
@@ -173,27 +160,28 @@ def _adopting(state: RunState, artifacts: tuple[Artifact, ...]) -> RunState:
     return replace(state, artifacts=tuple(newest.values()))
 
 
-def _tool_done(state: RunState, data: ToolDone) -> RunState:
+def _tool_done(state: RunState, data: ToolDone, offset: int) -> RunState:
     call = replace(_open(state, data.call_id, data.type), status="done")
-    return _closed(_adopting(state, data.artifacts), call, completes=data.completes)
+    after = _closed(_adopting(state, data.artifacts), call)
+    return _completed(after, offset) if data.completes else after
 
 
 def _tool_failed(state: RunState, data: ToolFailed) -> RunState:
     return _closed(state, replace(_open(state, data.call_id, data.type), status="failed"))
 
 
-def _tool_reconciled(state: RunState, data: ToolReconciled) -> RunState:
+def _tool_reconciled(state: RunState, data: ToolReconciled, offset: int) -> RunState:
     call = replace(_open(state, data.call_id, data.type), status=data.outcome)
-    adopted = _adopting(state, data.artifacts) if data.outcome == "done" else state
-    return _closed(adopted, call, completes=data.completes)
+    after = _closed(_adopting(state, data.artifacts) if data.outcome == "done" else state, call)
+    return _completed(after, offset) if data.completes else after
 
 
-def _verifying(state: RunState) -> RunState:
-    return replace(state, phase=Phase.VERIFYING, verifying_since=state.version + 1, evidence=(), findings=())
+def _verifying(state: RunState, offset: int) -> RunState:
+    return replace(state, phase=Phase.VERIFYING, verifying_since=offset + 1, evidence=(), findings=())
 
 
-def _work_done(state: RunState, _event: Event) -> RunState:
-    return _verifying(state)
+def _work_done(state: RunState, event: Event) -> RunState:
+    return _verifying(state, event.expected_version)
 
 
 def _check_passed(state: RunState, data: CheckPassed) -> RunState:
@@ -215,12 +203,12 @@ def _blocked(state: RunState, data: Blocked) -> RunState:
     return replace(state, phase=Phase.BLOCKED, blocked_from=origin, causes=(*state.causes, data.cause))
 
 
-def _unblocked(state: RunState, data: Unblocked) -> RunState:
+def _unblocked(state: RunState, data: Unblocked, offset: int) -> RunState:
     left = tuple(cause for cause in state.causes if cause.id != data.cause_id)
     if left or state.blocked_from is None:
         return replace(state, causes=left)
     back = replace(state, phase=state.blocked_from, causes=(), blocked_from=None)
-    return _verifying(back) if back.phase is Phase.VERIFYING else back
+    return _verifying(back, offset) if back.phase is Phase.VERIFYING else back
 
 
 def _cancel_requested(state: RunState, data: CancelRequested) -> RunState:
@@ -245,19 +233,22 @@ HANDLERS: Final[Mapping[str, _Handler]] = {
     "turn_granted": narrowed(TurnGranted, _turn_granted),
     "turn_finished": narrowed(TurnFinished, _turn_finished),
     "transcript_compacted": narrowed(TranscriptCompacted, _transcript_compacted),
-    "tool_granted": narrowed(ToolGranted, _tool_granted),
+    "tool_granted": placed(ToolGranted, _tool_granted),
     "tool_accepted": narrowed(ToolAccepted, _tool_accepted),
-    "tool_done": narrowed(ToolDone, _tool_done),
+    "tool_done": placed(ToolDone, _tool_done),
     "tool_failed": narrowed(ToolFailed, _tool_failed),
     "tool_in_doubt": narrowed(ToolInDoubt, _tool_in_doubt),
-    "tool_reconciled": narrowed(ToolReconciled, _tool_reconciled),
+    "tool_reconciled": placed(ToolReconciled, _tool_reconciled),
     "work_done": _work_done,
     "check_passed": narrowed(CheckPassed, _check_passed),
     "check_failed": narrowed(CheckFailed, _check_failed),
     "blocked": narrowed(Blocked, _blocked),
-    "unblocked": narrowed(Unblocked, _unblocked),
+    "unblocked": placed(Unblocked, _unblocked),
     "cancel_requested": narrowed(CancelRequested, _cancel_requested),
     "failed": narrowed(Failed, _failed),
-    **{kind: _step_start if kind == "step.start" else stays for kind in SESSION_EVENT_TYPES},
+    **dict.fromkeys(SESSION_EVENT_TYPES, stays),
 }
 """Every event type of the table with its handler."""
+
+TIMED: Final = frozenset({BudgetSettled.type})
+"""The events whose handlers change the clock, so that it must be right before: a child's time is added to the run's own."""

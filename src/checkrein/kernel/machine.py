@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from checkrein.errors import IllegalTransition
 
@@ -39,6 +40,7 @@ class Machine(msgspec.Struct, Generic[S, E], frozen=True):
         handlers: `event type → (state, event) → next state`; the next state's `phase` is the handler's choice.
         type_of: the type of an event, as named in `edges`.
         subject_of: the id of a state's subject, for errors.
+        steps: made of the others: `phase → event type → handler and possible next phases`, what one event needs in one place.
     """
 
     name: str
@@ -48,6 +50,19 @@ class Machine(msgspec.Struct, Generic[S, E], frozen=True):
     handlers: Mapping[str, Callable[[S, E], S]]
     type_of: Callable[[E], str]
     subject_of: Callable[[S], str]
+    steps: Mapping[StrEnum, Mapping[str, tuple[Callable[[S, E], S], tuple[StrEnum, ...]]]] = {}
+
+    def __post_init__(self) -> None:
+        """Join handlers and edges; an event without a handler has no step."""
+        steps = {
+            phase: {
+                kind: (self.handlers[kind], targets)
+                for kind, targets in row.items()
+                if targets and kind in self.handlers
+            }
+            for phase, row in self.edges.items()
+        }
+        force_setattr(self, "steps", steps)
 
     def successors(self, phase: StrEnum, event_type: str) -> tuple[StrEnum, ...]:
         """Return the phases that event may lead to; empty when it is illegal there."""
@@ -59,11 +74,19 @@ class Machine(msgspec.Struct, Generic[S, E], frozen=True):
         Raises:
             IllegalTransition: the table has no edge for the event, or not the one its handler chose.
         """
-        kind = self.type_of(event)
-        allowed = self.edges[state.phase].get(kind)
-        if allowed:
-            after = self.handlers[kind](state, event)
-            if after.phase in allowed:
+        return self.take(state, self.type_of(event), event)
+
+    def take(self, state: S, kind: str, event: E) -> S:
+        """Do what `evolve` does for an event whose type is known.
+
+        Raises:
+            IllegalTransition: as `evolve`.
+        """
+        step = self.steps[state.phase].get(kind)
+        if step is not None:
+            handler, targets = step
+            after = handler(state, event)
+            if after.phase in targets:
                 return after
         legal = tuple(sorted(name for name, cells in self.edges.get(state.phase, {}).items() if cells))
         raise IllegalTransition(self.name, state.phase, kind, self.subject_of(state), legal)

@@ -1,7 +1,7 @@
 """The lifecycle of a run: which event is accepted when, and what it makes of the state.
 
 Theory of operation. `transition(state, event)` is the contract: it is total and pure, and either returns the next state or raises `Rejected(code)`. It asks
-the guards in one fixed order and reports the first that objects; then `evolve` takes the edge from the table in `table.py`. Every edge is there: where a
+the guards in one fixed order and reports the first that objects; then `evolve` takes the edge and the charge from the tables in `table.py`. Every edge is there: where a
 cell names several successors the handler chooses by facts in the state (is a call open, is a repair left, is a cancel pending), and the machine
 ties that choice to the table. `evolve` alone, without guards, is the fold over a log whose events were all accepted once.
 
@@ -12,18 +12,19 @@ Events of the session are part of the same log: here they advance the version, a
 """
 
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from typing import Final
 
 from msgspec.structs import replace
 
 from checkrein.errors import IllegalTransition, Rejected
 from checkrein.kernel import handlers
-from checkrein.kernel.budget import BudgetState
+from checkrein.kernel.budget import BudgetState, Limit
 from checkrein.kernel.events import Event, Received
 from checkrein.kernel.guards import GUARDS, Guard
 from checkrein.kernel.machine import Machine
 from checkrein.kernel.state import Phase, RunState
-from checkrein.kernel.table import TABLE
+from checkrein.kernel.table import CHARGES, TABLE
 
 __all__ = ["RUN_MACHINE", "TABLE", "create", "evolve", "fold_run", "transition", "transition_batch", "transition_under"]
 
@@ -46,8 +47,11 @@ RUN_MACHINE: Final[Machine[RunState, Event]] = Machine(
     subject_of=_subject_of,
 )
 
-_QUIET: Final = frozenset(kind for kind, handler in handlers.HANDLERS.items() if handler is handlers.stays)
-"""Events that are legal in every active phase and advance version and clock only."""
+_QUIET: Final[Mapping[StrEnum, frozenset[str]]] = {
+    phase: frozenset(kind for kind, targets in row.items() if targets and handlers.HANDLERS[kind] is handlers.stays)
+    for phase, row in RUN_MACHINE.edges.items()
+}
+"""By phase the events that are legal there and that no handler makes anything of."""
 
 
 def create(event: Event) -> RunState:
@@ -80,10 +84,9 @@ def evolve(state: RunState, event: Event) -> RunState:
     Raises:
         IllegalTransition: the table has no such edge.
     """
-    after = RUN_MACHINE.evolve(state, event)
-    if event.elapsed > after.budget.used.wall_seconds:
-        return replace(after, version=after.version + 1, budget=after.budget.with_elapsed(event.elapsed))
-    return replace(after, version=after.version + 1)
+    kind = event.data.type
+    after = RUN_MACHINE.take(state, kind, event)
+    return _advanced(after, 1, event.elapsed, {CHARGES[kind]: 1} if kind in CHARGES else {})
 
 
 def transition(state: RunState | None, event: Event) -> RunState:
@@ -151,24 +154,33 @@ def fold_run(events: Iterable[Event], state: RunState | None = None) -> RunState
             msg = "an empty log is no run"
             raise ValueError(msg)
         state = create(first)
-    quiet, elapsed = 0, 0.0
-    is_open = not state.phase.is_terminal
+    count, elapsed = 0, 0.0
+    used: dict[Limit, int] = {}
+    quiet = _QUIET[state.phase]
     for event in iterator:
-        if is_open and event.data.type in _QUIET:
-            quiet += 1
-            elapsed = max(elapsed, event.elapsed)
-            continue
-        state = evolve(_advanced(state, quiet, elapsed), event)
-        quiet = 0
-        is_open = not state.phase.is_terminal
-    return _advanced(state, quiet, elapsed)
+        kind = event.data.type
+        if kind not in quiet:
+            if kind in handlers.TIMED:
+                state, count = _advanced(state, count, elapsed, {}), 0
+            state = RUN_MACHINE.take(state, kind, event)
+            quiet = _QUIET[state.phase]
+        count += 1
+        if kind in CHARGES:
+            limit = CHARGES[kind]
+            used[limit] = used.get(limit, 0) + 1
+        if event.elapsed > elapsed:  # noqa: PLR1730  `max` takes as long as the rest of the loop
+            elapsed = event.elapsed
+    return _advanced(state, count, elapsed, used)
 
 
-def _advanced(state: RunState, events: int, elapsed: float) -> RunState:
-    """Return the state after so many events that only advance version and clock: what `evolve` makes of each, done once for all."""
+def _advanced(state: RunState, events: int, elapsed: float, used: Mapping[Limit, int]) -> RunState:
+    """Return the state with version, clock and counters after so many events; handlers leave these alone, so a fold does it once for all."""
     if not events:
         return state
-    return replace(state, version=state.version + events, budget=state.budget.with_elapsed(elapsed))
+    budget = state.budget.with_elapsed(elapsed)
+    for name, times in used.items():
+        budget = budget.charged(name, times)
+    return replace(state, version=state.version + events, budget=budget)
 
 
 def _rejected(code: str, detail: str, state: RunState | None, event: Event) -> Rejected:

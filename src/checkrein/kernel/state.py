@@ -13,7 +13,18 @@ from checkrein.kernel.budget import Amounts, BudgetState
 from checkrein.kernel.events import Artifact, Cause, Evidence, FailureCode, Finding, TaskRecord, ToolSpec
 from checkrein.values import JsonObject, Shared
 
-__all__ = ["PULL", "Call", "CallStatus", "Effect", "Outcome", "Phase", "Reservation", "RunState", "is_claimable"]
+__all__ = [
+    "PULL",
+    "Call",
+    "CallStatus",
+    "Effect",
+    "Outcome",
+    "Phase",
+    "Reservation",
+    "RunState",
+    "call_order",
+    "is_claimable",
+]
 
 
 PULL: Final = "pull"
@@ -31,6 +42,8 @@ class Phase(StrEnum):
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
 
+    __hash__ = str.__hash__  # a phase is looked up for every event, and an enumeration's own hash is written in Python
+
     @property
     def is_terminal(self) -> bool:
         """Whether nothing may follow."""
@@ -40,7 +53,7 @@ class Phase(StrEnum):
 CallStatus: TypeAlias = Literal["granted", "accepted", "in_doubt", "done", "failed", "unknown"]
 
 
-class Call(msgspec.Struct, frozen=True, omit_defaults=True):
+class Call(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One tool call from its first grant to its outcome.
 
     Attributes:
@@ -67,6 +80,15 @@ class Call(msgspec.Struct, frozen=True, omit_defaults=True):
     def is_pull(self) -> bool:
         """Whether a caller, not a tool of ours, brings the result."""
         return self.status == "accepted" and self.handle == PULL
+
+
+def call_order(call_id: str) -> tuple[int, int] | None:
+    """Return `(turn, index)` of a call id `<turn>.<index>`, or None when it is not one of ours."""
+    turn, _, index = call_id.partition(".")
+    if not (turn.isdecimal() and index.isdecimal()):
+        return None
+    order = (int(turn), int(index))
+    return order if f"{order[0]}.{order[1]}" == call_id else None
 
 
 class Effect(msgspec.Struct, frozen=True):
@@ -106,7 +128,7 @@ class OpenTurn(msgspec.Struct, frozen=True):
     attempt: int
 
 
-class RunState(msgspec.Struct, frozen=True, omit_defaults=True):
+class RunState(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One run at one version.
 
     Attributes:
@@ -121,7 +143,7 @@ class RunState(msgspec.Struct, frozen=True, omit_defaults=True):
         folders: every folder it was given, oldest first.
         open_calls: calls without an outcome, in order of their grants.
         settled_calls: calls with an outcome, in order of their outcomes.
-        last_call: turn and index of the newest call id, so that none comes twice.
+        last_call_id: the newest call id, so that none comes twice.
         open_turn: a turn without an answer.
         turns_started: number of the newest turn.
         artifacts: what accepted outcomes named, newest digest per path.
@@ -146,7 +168,7 @@ class RunState(msgspec.Struct, frozen=True, omit_defaults=True):
     folders: tuple[str, ...] = ()
     open_calls: tuple[Call, ...] = ()
     settled_calls: Shared[Call] = Shared()
-    last_call: tuple[int, int] = (0, -1)
+    last_call_id: str = ""
     open_turn: OpenTurn | None = None
     turns_started: int = 0
     artifacts: tuple[Artifact, ...] = ()
@@ -167,9 +189,17 @@ class RunState(msgspec.Struct, frozen=True, omit_defaults=True):
             for call in (*self.settled_calls, *self.open_calls)
         )
 
+    @property
+    def last_call(self) -> tuple[int, int]:
+        """Turn and index of the newest call id; before the first it is one that every id comes after."""
+        return call_order(self.last_call_id) or (0, -1)
+
     def open_call(self, call_id: str) -> Call | None:
         """Return the open call of that id."""
-        return next((call for call in self.open_calls if call.call_id == call_id), None)
+        for call in self.open_calls:
+            if call.call_id == call_id:
+                return call
+        return None
 
     def artifact(self, path: str) -> Artifact | None:
         """Return the newest recorded artifact at that path."""

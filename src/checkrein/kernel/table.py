@@ -7,10 +7,11 @@ the event's handler.
 from collections.abc import Mapping
 from typing import Final
 
+from checkrein.kernel.budget import Limit
 from checkrein.kernel.events import SESSION_EVENT_TYPES
 from checkrein.kernel.state import Phase
 
-__all__ = ["TABLE", "legal_in"]
+__all__ = ["CHARGES", "TABLE", "legal_in"]
 
 _R, _P, _W, _V, _B = Phase.RECEIVED, Phase.PLANNED, Phase.RUNNING, Phase.VERIFYING, Phase.BLOCKED
 _S, _F = Phase.SUCCEEDED, Phase.FAILED
@@ -48,6 +49,9 @@ TABLE: Final[Mapping[str, Mapping[Phase, tuple[Phase, ...]]]] = {
     **dict.fromkeys(SESSION_EVENT_TYPES, _ANYWHERE),
 }
 """The contract: `event type → phase → possible next phases`; what is missing is `illegal_in_phase`."""
+
+CHARGES: Final[Mapping[str, Limit]] = {"turn_granted": "turns", "tool_granted": "tool_calls", "step.start": "steps"}
+"""What each event uses up one of, wherever it is legal; replans and repairs depend on more, so their handlers charge them."""
 
 
 def legal_in(phase: Phase) -> tuple[str, ...]:

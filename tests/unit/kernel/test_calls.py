@@ -17,8 +17,7 @@ from checkrein.kernel.events import (
     ToolReconciled,
     ToolSpec,
 )
-from checkrein.kernel.guards import call_order
-from checkrein.kernel.state import PULL, Effect, Phase
+from checkrein.kernel.state import PULL, Effect, Phase, call_order
 from checkrein.values import JsonData, JsonObject
 from tests.unit.kernel.story import AGAIN, PATH, PLAIN, PROBED, A, B, cause, done, grant, running
 

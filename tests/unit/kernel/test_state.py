@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from checkrein.errors import IllegalTransition, Rejected
-from checkrein.kernel.budget import Budget
-from checkrein.kernel.events import SteerQueued, StepStart, WorkDone
+from checkrein.kernel.budget import Amounts, Budget
+from checkrein.kernel.events import BudgetReserved, BudgetSettled, SteerQueued, StepStart, WorkDone
 from checkrein.kernel.run import evolve, fold_run
 from checkrein.kernel.state import Phase, RunState
 from checkrein.values import JsonData, JsonObject, Shared
@@ -74,6 +74,20 @@ def test_events_that_only_carry_time_advance_version_and_clock_in_the_fold_too()
     story.user(SteerQueued("n", "t"), SteerQueued("n", "t"))
     assert (story.state.version, story.state.budget.used.wall_seconds) == (len(story.log), 9.0)
     story.check_fold()
+    for cut in range(1, len(story.log) + 1):
+        assert fold_run(story.log[cut:], fold_run(story.log[:cut])) == story.state
+
+
+def test_a_childs_time_is_added_to_the_clock_as_it_stood_in_the_fold_too() -> None:
+    story = running()
+    for data, seconds in (
+        (SteerQueued("n", "t"), 10.0),
+        (BudgetReserved("child", Amounts(turns=1)), 10.0),
+        (BudgetSettled("child", Amounts(turns=1, wall_seconds=5.0)), 11.0),
+        (StepStart("s"), 12.0),
+    ):
+        story.worker(data, elapsed=seconds)
+    assert story.state.budget.used.wall_seconds == 15.0
     for cut in range(1, len(story.log) + 1):
         assert fold_run(story.log[cut:], fold_run(story.log[:cut])) == story.state
 
