@@ -10,12 +10,14 @@ import importlib.abc
 import importlib.machinery
 import re
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Final
 
 from checkrein.cli.trust import TaskFolder
+from checkrein.errors import TaskError
 
 __all__ = ["attribute_of", "is_code_name"]
 
@@ -33,7 +35,8 @@ def attribute_of(folder: TaskFolder, reference: str) -> object:
     """Return what `file.py:attr` names, importing the file if that has not happened.
 
     Raises:
-        LookupError: it is no such reference, the file is not among those hashed, cannot be imported, or has no such name.
+        LookupError: it is no such reference, the file is not among those hashed, or has no such name.
+        TaskError: the file cannot be imported.
         ModuleNotFoundError: the file imports something that is not installed.
     """
     found = _REFERENCE.match(reference)
@@ -59,13 +62,20 @@ def _imported(folder: TaskFolder, file: str) -> ModuleType:
     except ModuleNotFoundError as error:
         sibling = f"{(error.name or '').partition('.')[0]}.py"
         if sibling in folder.files:
-            msg = f"{file} imports {error.name!r}; write `from . import {error.name}` for a file of the task"
-            raise LookupError(msg) from error
+            problem = f"{file} imports {error.name!r}, and no such module is installed"
+            fix = f"write `from . import {error.name}` for a file of the task"
+            raise TaskError(str(folder.file), "", problem, fix) from error
         raise
     except (Exception, SystemExit) as error:
-        where = f" at line {error.lineno}" if isinstance(error, SyntaxError) else ""
-        msg = f"{file} cannot be imported: {type(error).__name__}: {error}{where}"
-        raise LookupError(msg) from error
+        problem = f"{file} cannot be imported: {type(error).__name__}: {error}{_line_of(error, folder)}"
+        raise TaskError(str(folder.file), "", problem, "correct that file") from error
+
+
+def _line_of(error: BaseException, folder: TaskFolder) -> str:
+    """Return where in the task's own code an error was raised, `""` when its text says so, or it was elsewhere."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).is_relative_to(folder.folder)]
+    return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
 
 
 class _Source(importlib.abc.SourceLoader):

@@ -177,7 +177,28 @@ def worker(
     return _perform(work(common.invocation(), options))
 
 
-@app.command(name="list", group=_LOOK, sort_key=4)
+@app.command(group=_WORK, sort_key=4)
+def chat(
+    *,
+    model: str = "",
+    script: Path | None = None,
+    json_lines: Annotated[bool, Parameter(name="--json")] = False,
+) -> int:
+    """Hold a conversation with an agent that can be steered and cancelled.
+
+    At a terminal Enter sends, and steers while the agent works; Alt+Enter follows up; Esc cancels and gives queued text back; Ctrl-D leaves. Elsewhere each line of input is a prompt.
+
+    Args:
+        model: An installed model, as PROVIDER or PROVIDER/MODEL.
+        script: A file of scripted replies, which needs no model.
+        json_lines: Print the events as JSON objects, one per line, and nothing else on stdout.
+    """
+    from checkrein.cli.commands.chat import ChatOptions, chat as command
+
+    return _perform(command(ChatOptions(model=model, script=script, json_lines=json_lines)))
+
+
+@app.command(name="list", group=_LOOK, sort_key=5)
 def list_(
     *, phase: tuple[str, ...] = (), task: tuple[str, ...] = (), limit: Count = 20, common: Common = _COMMON
 ) -> int:
@@ -194,7 +215,7 @@ def list_(
     return _perform(list_runs(common.invocation(), ListOptions(phases=phase, tasks=task, limit=limit)))
 
 
-@app.command(group=_LOOK, sort_key=5)
+@app.command(group=_LOOK, sort_key=6)
 def show(run: str, /, *, common: Common = _COMMON) -> int:
     """Explain a run: what happened, what proves it, what it cost, what comes next.
 
@@ -207,7 +228,7 @@ def show(run: str, /, *, common: Common = _COMMON) -> int:
     return _perform(command(common.invocation(), run))
 
 
-@app.command(group=_LOOK, sort_key=6)
+@app.command(group=_LOOK, sort_key=7)
 def events(
     run: str,
     /,
@@ -229,7 +250,7 @@ def events(
     return _perform(command(common.invocation(), EventsOptions(run=run, follow=follow, begin=begin)))
 
 
-@app.command(group=_LOOK, sort_key=7)
+@app.command(group=_LOOK, sort_key=8)
 def replay(run: str, /, *, common: Common = _COMMON) -> int:
     """Fold a run's log again, without any planner, model or tool, and compare: 0 when equal, 1 when not.
 
@@ -242,7 +263,7 @@ def replay(run: str, /, *, common: Common = _COMMON) -> int:
     return _perform(command(common.invocation(), run))
 
 
-@app.command(group=_LOOK, sort_key=8)
+@app.command(group=_LOOK, sort_key=9)
 def verify(*runs: str, common: Common = _COMMON) -> int:
     """Check logs, artifacts and evidence again: 0 when all is as it was recorded, 1 when not.
 
@@ -255,7 +276,7 @@ def verify(*runs: str, common: Common = _COMMON) -> int:
     return _perform(command(common.invocation(), runs))
 
 
-@app.command(group=_SPEAK, sort_key=9)
+@app.command(group=_SPEAK, sort_key=10)
 def steer(run: str, text: str, /, *, follow_up: bool = False, request_id: str = "", common: Common = _COMMON) -> int:
     """Say something to a run, which it reads at its next planning.
 
@@ -272,7 +293,7 @@ def steer(run: str, text: str, /, *, follow_up: bool = False, request_id: str = 
     return _perform(command(common.invocation(), options))
 
 
-@app.command(group=_SPEAK, sort_key=10)
+@app.command(group=_SPEAK, sort_key=11)
 def cancel(run: str, /, *, reason: str = "cancelled by request", common: Common = _COMMON) -> int:
     """Take a run's right to start anything; it ends when its open calls have their outcomes.
 
@@ -299,7 +320,7 @@ class Answer:
     result: Annotated[str | None, Parameter(help="With --outcome done: what the call returned, as JSON.")] = None
 
 
-@app.command(group=_SPEAK, sort_key=11)
+@app.command(group=_SPEAK, sort_key=12)
 def unblock(run: str, cause: str, /, *, how: Answer = Answer(), common: Common = _COMMON) -> int:
     """Answer one thing that a blocked run waits for.
 
@@ -332,7 +353,7 @@ class More:
     repairs: Annotated[int, Parameter(help="Repairs after a failed check.")] = 0
 
 
-@app.command(group=_SPEAK, sort_key=12)
+@app.command(group=_SPEAK, sort_key=13)
 def extend(run: str, /, *, more: More = More(), common: Common = _COMMON) -> int:
     """Raise limits of a run's budget by what is given.
 
@@ -349,7 +370,7 @@ def extend(run: str, /, *, more: More = More(), common: Common = _COMMON) -> int
     return _perform(command(common.invocation(), run, Amounts(**asdict(more))))
 
 
-@app.command(group=_SETUP, sort_key=13)
+@app.command(group=_SETUP, sort_key=14)
 def trust(path: Path, /, *, common: Common = _COMMON) -> int:
     """Trust a task folder's code as it is now; one changed byte asks again.
 
@@ -362,7 +383,7 @@ def trust(path: Path, /, *, common: Common = _COMMON) -> int:
     return command(common.invocation(), path)
 
 
-@app.command(group=_SETUP, sort_key=14)
+@app.command(group=_SETUP, sort_key=15)
 def doctor(path: Path | None = None, /, *, common: Common = _COMMON) -> int:
     """Say what this installation has, what is wrong with it, and what mends that.
 
@@ -379,6 +400,7 @@ COMMANDS: dict[str, Callable[..., object]] = {
     "run": run,
     "resume": resume,
     "worker": worker,
+    "chat": chat,
     "list": list_,
     "show": show,
     "events": events,

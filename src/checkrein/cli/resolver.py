@@ -12,16 +12,17 @@ from typing import Final, TypeVar, cast
 
 from checkrein.cli.loader import attribute_of, is_code_name
 from checkrein.cli.trust import TaskFolder
-from checkrein.errors import MissingExtra
+from checkrein.cli.unchanged import Unchanged, names_task_folder
+from checkrein.errors import MissingExtra, TaskError
 from checkrein.harness.planners import Planner
 from checkrein.ports.tool import Tool
 from checkrein.ports.verifier import Verifier
 from checkrein.runs.task import Policy
-from checkrein.verify.base import Check
+from checkrein.verify.base import Check, TaskFiles
 from checkrein.verify.functions import make_function_check
 from checkrein.verify.kinds import make_check
 
-__all__ = ["EXTRAS", "FolderResolver", "brings_code"]
+__all__ = ["EXTRAS", "FolderResolver", "brings_code", "installed"]
 
 T = TypeVar("T")
 
@@ -54,6 +55,7 @@ class FolderResolver:
 
         Raises:
             LookupError: it is no code of the task, or cannot be called.
+            TaskError: its file cannot be imported.
         """
         if not is_code_name(name):
             msg = f"{name!r} names no code of the task; write `file.py:function`"
@@ -65,6 +67,7 @@ class FolderResolver:
 
         Raises:
             LookupError: it is no code of the task, or cannot be called.
+            TaskError: its file cannot be imported.
         """
         if not is_code_name(name):
             msg = f"{name!r} names no code of the task; write `file.py:function`"
@@ -83,8 +86,9 @@ class FolderResolver:
 
         Raises:
             LookupError: there is none, or it is no tool.
+            TaskError: it cannot be imported.
         """
-        found = self._own(name, "task.tools") if is_code_name(name) else _installed(_TOOLS, name, "tool")
+        found = self._own(name, "task.tools") if is_code_name(name) else installed(_TOOLS, name, "tool")
         if not isinstance(getattr(found, "name", None), str) or not callable(getattr(found, "call", None)):
             msg = f"{name} is no tool; decorate the function with @tool"
             raise LookupError(msg)  # noqa: TRY004  the name is wrong, and that is how resolvers say so
@@ -95,14 +99,14 @@ class FolderResolver:
 
         Raises:
             LookupError: there is no such function.
-            TaskError: there is no such kind, or an option is wrong.
+            TaskError: there is no such kind, an option is wrong, or the function's file cannot be imported.
         """
         source = str(self._folder.file)
         if is_code_name(kind):
             return make_function_check(kind, self._own(kind, "kind"), options, source=source)
-        return make_check(
-            kind, options, source=source, base=self._folder.folder, inputs=self._inputs(), kinds=_InstalledKinds()
-        )
+        files = TaskFiles(self._folder.folder, self._folder.files)
+        made = make_check(kind, options, source=source, base=files, inputs=self._inputs(), kinds=_InstalledKinds())
+        return Unchanged(made, self._folder) if _needs_trust(kind) and names_task_folder(options) else made
 
     def _inputs(self) -> list[str]:
         inputs = self._folder.data.get("inputs", {})
@@ -152,7 +156,13 @@ def _points(group: str) -> Mapping[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=group)}
 
 
-def _installed(group: str, name: str, what: str) -> object:
+def installed(group: str, name: str, what: str) -> object:
+    """Return what an installed entry point names.
+
+    Raises:
+        LookupError: there is none of that name, or it cannot be imported.
+        MissingExtra: it needs an optional part of checkrein.
+    """
     points = _points(group)
     if name not in points:
         near = difflib.get_close_matches(name, list(points), n=1)
@@ -167,7 +177,8 @@ def _without_missing(source: str, key: str, load: Callable[[], T]) -> T:
 
     Raises:
         MissingExtra: a module is missing that an optional part of checkrein brings.
-        LookupError: any other module is missing, or what `load` raises.
+        TaskError: any other module is missing.
+        LookupError: what `load` raises.
     """
     try:
         return load()
@@ -176,12 +187,9 @@ def _without_missing(source: str, key: str, load: Callable[[], T]) -> T:
         extra = next((extra for extra, modules in EXTRAS.items() if missing in modules), None)
         if extra is not None:
             raise MissingExtra(source, key, extra) from error
-        msg = (
-            f"it needs the module {missing!r}, which is not installed; install it beside checkrein"
-            if missing
-            else f"it cannot be imported: {error}"
-        )
-        raise LookupError(msg) from error
+        if missing:
+            raise TaskError(source, key, f"it needs the module {missing!r}", "install it beside checkrein") from error
+        raise TaskError(source, key, f"it cannot be imported: {error}", "correct that import") from error
 
 
 class _InstalledKinds(Mapping[str, type[Check]]):
