@@ -107,6 +107,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
                 "add at least one [[check]]: without evidence there is no success",
             )
         _refuse_twice(self.source, "tools", [tool.name for tool in self.tools])
+        for tool in self.tools:
+            _refuse_without_schema(self.source, tool)
         _refuse_twice(self.source, "check", [check.id for check in self.required_checks()])
         for name, path in self.inputs.items():
             if not path.is_file():
@@ -224,6 +226,14 @@ def _refuse_twice(source: str, key: str, names: list[str]) -> None:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise TaskError(source, key, f"{twice!r} stands there twice", "give each its own name")
+
+
+def _refuse_without_schema(source: str, tool: Tool) -> None:
+    """Refuse a tool whose arguments cannot be described: every call of it would fail."""
+    try:
+        _ = tool.schema
+    except TypeError as error:
+        raise TaskError(source, "tools", str(error), "give every parameter a type that JSON can carry") from error
 
 
 def _digest(path: Path) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar, cast
 
-from checkrein.errors import DataError, InvalidJson, TaskError
+from checkrein.errors import DataError, InvalidJson, MissingExtra, TaskError
 from checkrein.kernel.budget import LIMITS, Budget
 from checkrein.runs.task import Check, OnFailure, Resolver, Task, allow_listed
 from checkrein.values import JsonObject
@@ -19,6 +19,13 @@ __all__ = ["load_task", "read_task_file", "task_file_of"]
 
 T = TypeVar("T")
 _SECTIONS = ("task", "inputs", "budget", "check")
+# Keys that a task names when it is made: in a file they stand in the section [task].
+_OWN_KEYS = ("name", "version", "goal", "planner", "tools")
+_TEXT_FIXES = {
+    "task.name": 'write name = "my-task"',
+    "task.goal": 'say in a sentence what is to be reached, as in goal = "Write the yearly report"',
+    "task.planner": 'name the function that plans, as in planner = "plan.py:plan"',
+}
 _TASK_KEYS = ("name", "version", "goal", "planner", "tools", "workspace", "policy", "on_failure", "verify_seconds")
 
 
@@ -78,25 +85,30 @@ def load_task(path: Path, resolve: Resolver, content: bytes | None = None) -> Ta
         if "policy" not in table
         else _resolved(file, "task.policy", resolve.policy, _string(file, "task.policy", table["policy"]))
     )
-    return Task(
-        name=_string(file, "task.name", table.get("name")),
-        version=_integer(file, "task.version", table.get("version", 1)),
-        goal=_string(file, "task.goal", table.get("goal")),
-        planner=_resolved(file, "task.planner", resolve.planner, planner),
-        tools=tuple(
-            _resolved(file, "task.tools", resolve.tool, name)
-            for name in _strings(file, "task.tools", table.get("tools", []))
-        ),
-        budget=_budget(file, _table(file, "budget", data.get("budget", {}))),
-        checks=_checks(file, data.get("check", []), resolve),
-        inputs=_inputs(file, _table(file, "inputs", data.get("inputs", {}))),
-        workspace=base / _string(file, "task.workspace", table.get("workspace", "out")),
-        on_failure=_on_failure(file, table.get("on_failure", "replan")),
-        verify_seconds=_seconds(file, "task.verify_seconds", table.get("verify_seconds", 60)),
-        code_hash=resolve.code_hash,
-        source=str(file),
-        policy=policy,
-    )
+    try:
+        return Task(
+            name=_string(file, "task.name", table.get("name")),
+            version=_integer(file, "task.version", table.get("version", 1)),
+            goal=_string(file, "task.goal", table.get("goal")),
+            planner=_resolved(file, "task.planner", resolve.planner, planner),
+            tools=tuple(
+                _resolved(file, "task.tools", resolve.tool, name)
+                for name in _strings(file, "task.tools", table.get("tools", []))
+            ),
+            budget=_budget(file, _table(file, "budget", data.get("budget", {}))),
+            checks=_checks(file, data.get("check", []), resolve),
+            inputs=_inputs(file, _table(file, "inputs", data.get("inputs", {}))),
+            workspace=base / _string(file, "task.workspace", table.get("workspace", "out")),
+            on_failure=_on_failure(file, table.get("on_failure", "replan")),
+            verify_seconds=_seconds(file, "task.verify_seconds", table.get("verify_seconds", 60)),
+            code_hash=resolve.code_hash,
+            source=str(file),
+            policy=policy,
+        )
+    except TaskError as error:
+        if error.key not in _OWN_KEYS:
+            raise
+        raise TaskError(error.source, f"task.{error.key}", error.problem, error.fix) from error
 
 
 def _known(file: Path, where: str, table: Mapping[str, object], names: Iterable[str]) -> None:
@@ -116,9 +128,8 @@ def _table(file: Path, key: str, value: object) -> Mapping[str, object]:
 def _string(file: Path, key: str, value: object) -> str:
     if isinstance(value, str) and value.strip():
         return value
-    raise TaskError(
-        str(file), key, "is missing" if value is None else f"{value!r:.80} is no text", 'write key = "text"'
-    )
+    problem = "is missing" if value is None else f"{value!r:.80} is no text"
+    raise TaskError(str(file), key, problem, _TEXT_FIXES.get(key, f'write {key.rpartition(".")[2]} = "text"'))
 
 
 def _strings(file: Path, key: str, value: object) -> tuple[str, ...]:
@@ -157,6 +168,8 @@ def _budget(file: Path, table: Mapping[str, object]) -> Budget:
                 f"{value!r:.80} is no {'whole ' if whole else ''}number",
                 "write a number, 0 or more",
             )
+        if value < 0:
+            raise TaskError(str(file), f"budget.{key}", f"{value} is less than 0", "write a number, 0 or more")
         limits[key] = cast("float", value)
     try:
         return Budget(**limits)  # pyright: ignore[reportArgumentType]  # whole numbers were checked above
@@ -199,6 +212,10 @@ def _resolved(file: Path, key: str, resolve: Callable[[str], T], name: str) -> T
         return resolve(name)
     except LookupError as error:
         raise TaskError(str(file), key, _reason(error), "correct the name") from error
+    except MissingExtra:
+        raise
+    except TaskError as error:
+        raise TaskError(str(file), key, error.problem, error.fix) from error
 
 
 def _reason(error: LookupError) -> str:

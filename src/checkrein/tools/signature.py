@@ -44,9 +44,8 @@ class Signature:
             self._adapter: TypeAdapter[object] = TypeAdapter(cast("type[object]", _collector(callee)))
             schema = self._adapter.json_schema(schema_generator=_Plain)
         except (PydanticSchemaGenerationError, PydanticUserError) as error:
-            msg = (
-                f"tool {callee.owner}: {callee.name} takes something that has no JSON form: {shorten(str(error), 500)}"
-            )
+            reason = shorten(str(error).partition("\n")[0], 500)
+            msg = f"tool {callee.owner}: {callee.name} takes something that has no JSON form: {reason}"
             raise TypeError(msg) from error
         self.schema = JsonObject(_described(schema, documented_arguments(inspect.getdoc(callee.function) or "")))
 

@@ -16,9 +16,9 @@ import msgspec
 from checkrein.errors import TaskError, VerifierFailed
 from checkrein.ports.verifier import CheckContext, Measurement
 from checkrein.values import shorten
-from checkrein.verify.artifacts import Unmet, path_problem
+from checkrein.verify.artifacts import Unmet, path_problem, read_artifact
 
-__all__ = ["ArtifactCheck", "Check", "off_loop", "refuse", "refuse_path", "settled", "type_in_words"]
+__all__ = ["ArtifactCheck", "Check", "TaskFiles", "off_loop", "refuse", "refuse_path", "settled", "type_in_words"]
 
 T = TypeVar("T")
 
@@ -32,6 +32,37 @@ _WORDS = {
     "object": "a table",
     "null": "nothing",
 }
+
+
+class TaskFiles(msgspec.Struct, frozen=True):
+    """The files of a task's folder, which options may name.
+
+    Attributes:
+        folder: where they are.
+        trusted: their bytes by path relative to the folder, as they were hashed, so that nothing else is ever used; None when nobody hashed them: then
+            they are read where they are.
+    """
+
+    folder: Path
+    trusted: Mapping[str, bytes] | None = None
+
+    def read(self, name: str, *, limit: int) -> bytes:
+        """Return the bytes of a file.
+
+        Raises:
+            Unmet: the path leads outside, no such file is there (or among those hashed), or it has more than `limit` bytes.
+            VerifierFailed: it cannot be read.
+        """
+        if self.trusted is None:
+            return read_artifact(self.folder, name, limit=limit)
+        content = self.trusted.get(name)
+        if content is None:
+            problem = path_problem(name)
+            missing = "does not exist in the task's folder, or is one of its inputs or results"
+            raise Unmet("escapes" if problem else "missing", f"{name} {problem or missing}")
+        if len(content) > limit:
+            raise Unmet("too_large", f"{name} has {len(content):,} bytes, more than the {limit:,} that are read")
+        return content
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -94,13 +125,13 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return ()
 
     @classmethod
-    def prepared(cls, options: Mapping[str, object], base: Path) -> Mapping[str, object]:
-        """Return `options` with what they name in the task's folder `base` put in its place.
+    def prepared(cls, options: Mapping[str, object], task: TaskFiles) -> Mapping[str, object]:
+        """Return `options` with what they name in the task's folder put in its place.
 
         Raises:
             TaskError: a named file is missing or unfit.
         """
-        del base
+        del task
         return options
 
     def look(self, context: CheckContext) -> Measurement:

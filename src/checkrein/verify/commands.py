@@ -23,7 +23,7 @@ from checkrein.errors import VerifierFailed
 from checkrein.ports.verifier import CheckContext, Measurement
 from checkrein.values import JsonObject, clean_text, shorten
 from checkrein.verify.artifacts import Unmet, finding, open_artifact
-from checkrein.verify.base import Check, off_loop, refuse, refuse_path
+from checkrein.verify.base import Check, TaskFiles, off_loop, refuse, refuse_path
 
 __all__ = ["ENVIRONMENT", "CommandCheck"]
 
@@ -97,7 +97,7 @@ class CommandCheck(Check, frozen=True, kw_only=True):
         return tuple(("argv", found["name"]) for text in self.argv for found in _PLACE.finditer(text) if found["name"])
 
     @classmethod
-    def prepared(cls, options: Mapping[str, object], base: Path) -> Mapping[str, object]:
+    def prepared(cls, options: Mapping[str, object], task: TaskFiles) -> Mapping[str, object]:
         """Put the task's folder for `{task}`."""
         argv = options.get("argv")
         if not isinstance(argv, list):
@@ -105,7 +105,9 @@ class CommandCheck(Check, frozen=True, kw_only=True):
         words = cast("list[object]", argv)
         return {
             **options,
-            "argv": [word.replace("{task}", str(base.absolute())) if isinstance(word, str) else word for word in words],
+            "argv": [
+                word.replace("{task}", str(task.folder.absolute())) if isinstance(word, str) else word for word in words
+            ],
         }
 
     async def measure(self, context: CheckContext) -> Measurement:
@@ -141,7 +143,7 @@ class CommandCheck(Check, frozen=True, kw_only=True):
             return Measurement(passed=True, text=text, data=JsonObject(data))
         # What a program says last is why it ended.
         last = output.strip()[-SHOWN_CHARACTERS:]
-        said = f"; its last words: {last}" if last else " and said nothing"
+        said = f"; its last words: {last}" if last else "; it said nothing"
         return finding("exit_status", f"{text}, not {self.exit_status}{said}", data)
 
     def _argv(self, context: CheckContext) -> list[str]:

@@ -15,7 +15,7 @@ from msgspec.inspect import Field, StructType, Type, UnionType, type_info
 
 from checkrein.errors import MissingExtra, TaskError
 from checkrein.ports.verifier import Verifier
-from checkrein.verify.base import Check, type_in_words
+from checkrein.verify.base import Check, TaskFiles, type_in_words
 
 __all__ = ["HOMES", "KINDS", "load", "make_check"]
 
@@ -69,7 +69,7 @@ def make_check(
     options: Mapping[str, object],
     *,
     source: str,
-    base: Path,
+    base: Path | TaskFiles,
     inputs: Collection[str] | None = None,
     kinds: Mapping[str, type[Check]] = KINDS,
 ) -> Verifier:
@@ -79,7 +79,7 @@ def make_check(
         kind: the kind's name.
         options: the options as read from TOML, without `kind` and `id`.
         source: the file, for messages.
-        base: the task's folder; files that options name, such as a schema, are below it.
+        base: the task's folder, or its files; those that options name, such as a schema, are among them.
         inputs: the names of the task's inputs; None when they are not known yet.
         kinds: the kinds there are; the shipped ones unless others are installed too.
 
@@ -94,7 +94,8 @@ def make_check(
     wanted = kinds[kind]
     try:
         _check_keys(options, cast("StructType", type_info(wanted)), "")
-        made = msgspec.convert(dict(wanted.prepared(options, base)), wanted)
+        files = TaskFiles(base) if isinstance(base, Path) else base
+        made = msgspec.convert(dict(wanted.prepared(options, files)), wanted)
         _check_inputs(made, inputs)
     except msgspec.ValidationError as error:
         problem, key, fix = type_in_words(error)

@@ -4,7 +4,6 @@ No reference is ever fetched: a schema that names another file or address is ref
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import ClassVar, Final, NoReturn
 
 import jsonschema_rs
@@ -14,7 +13,7 @@ from checkrein.errors import InvalidJson
 from checkrein.ports.verifier import CheckContext, Measurement
 from checkrein.values import JsonObject, parse_json, shorten
 from checkrein.verify.artifacts import Unmet, finding, read_artifact, read_text
-from checkrein.verify.base import ArtifactCheck, refuse
+from checkrein.verify.base import ArtifactCheck, TaskFiles, refuse
 from checkrein.verify.json_values import read_json
 
 __all__ = ["JsonSchemaCheck"]
@@ -62,7 +61,7 @@ class JsonSchemaCheck(ArtifactCheck, frozen=True, kw_only=True):
         return f"{self.path} is valid by its JSON Schema"
 
     @classmethod
-    def prepared(cls, options: Mapping[str, object], base: Path) -> Mapping[str, object]:
+    def prepared(cls, options: Mapping[str, object], task: TaskFiles) -> Mapping[str, object]:
         """Read the schema when it is named by file.
 
         Raises:
@@ -73,7 +72,7 @@ class JsonSchemaCheck(ArtifactCheck, frozen=True, kw_only=True):
             return options
         fix = "name a JSON file in the task's folder, or write the schema itself"
         try:
-            value = parse_json(read_text(read_artifact(base, name, limit=MAX_SCHEMA_BYTES), name))
+            value = parse_json(read_text(task.read(name, limit=MAX_SCHEMA_BYTES), name))
         except Unmet as unmet:
             refuse("schema", unmet.measurement.text.replace("the run's folder", "the task's folder"), fix)
         except InvalidJson as error:

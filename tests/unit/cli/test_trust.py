@@ -12,9 +12,11 @@ import pytest
 
 from checkrein.cli.exits import NotCovered
 from checkrein.cli.loader import attribute_of
+from checkrein.cli.resolver import FolderResolver
 from checkrein.cli.trust import TrustList, take_folder
 from checkrein.clock import SystemClock
 from checkrein.errors import TaskError
+from checkrein.verify import JsonSchemaCheck
 from tests.unit.cli.folders import WRITE, Printed, Shell, task_folder
 
 Checkrein = Callable[..., Printed]
@@ -244,6 +246,58 @@ def test_a_check_whose_options_are_a_command_needs_trust_too(checkrein: Checkrei
     task.write_text(text)
     assert checkrein("run", folder).code == 2
     assert "brings no code" in checkrein("trust", folder).out
+
+
+JUDGE = "import sys\nsys.exit(open(sys.argv[1]).read() != 'xx')\n"
+
+
+@pytest.fixture
+def judged(folder: Path) -> Path:
+    """A task whose file is judged by a program of its folder."""
+    (folder / "judge.py").write_text(JUDGE)
+    (folder / "plan.py").write_text(WRITE)
+    task = folder / "task.toml"
+    argv = f"[{json.dumps(sys.executable)}, '-I', '{{task}}/judge.py', 'note.txt']"
+    task.write_text(f"{task.read_text()}[[check]]\nid = 'judge'\nkind = 'command'\nargv = {argv}\n")
+    return folder
+
+
+def test_a_program_of_the_task_is_run_while_it_is_what_was_trusted(checkrein: Checkrein, judged: Path) -> None:
+    assert checkrein("run", judged, "--trust").code == 0
+
+
+@pytest.mark.parametrize("name", ["judge.py", "json.py"])
+def test_a_program_whose_folder_was_changed_after_the_hash_proves_nothing(
+    checkrein: Checkrein, judged: Path, name: str
+) -> None:
+    change = f"Path(__file__).with_name({name!r}).write_text('import sys; sys.exit(0)')\n"
+    (judged / "plan.py").write_text(
+        f"from pathlib import Path\n\n{WRITE.replace('    return [', f'    {change}    return [', 1)}"
+    )
+    printed = checkrein("run", judged, "--trust")
+    assert printed.code == 4
+    assert f"changed since it was trusted ({name})" in printed.out
+
+
+def test_a_program_that_changes_its_own_folder_proves_nothing(checkrein: Checkrein, judged: Path) -> None:
+    (judged / "judge.py").write_text(f"open(__file__, 'a').write('#')\n{JUDGE}")
+    printed = checkrein("run", judged, "--trust")
+    assert printed.code == 4
+    assert "changed since it was trusted (judge.py)" in printed.out
+
+
+def test_a_schema_is_read_from_what_was_hashed(folder: Path) -> None:
+    (folder / "wanted.json").write_text('{"const": 1}')
+    taken = take_folder(folder / "task.toml")
+    (folder / "wanted.json").write_text("true")
+    options = {"path": "a.json", "schema": "wanted.json"}
+    made = FolderResolver(taken).check("json_schema", options)
+    assert isinstance(made, JsonSchemaCheck)
+    assert made.schema == {"const": 1}
+    with pytest.raises(TaskError, match="does not exist in the task's folder"):
+        FolderResolver(taken).check("json_schema", {**options, "schema": "other.json"})
+    with pytest.raises(TaskError, match=r"`\.\.`"):
+        FolderResolver(taken).check("json_schema", {**options, "schema": "../note/wanted.json"})
 
 
 def test_a_tool_a_check_and_a_policy_of_the_task_are_found(checkrein: Checkrein, folder: Path) -> None:
