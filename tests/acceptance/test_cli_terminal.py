@@ -1,80 +1,16 @@
 """At a terminal: it asks for trust, draws a picture, obeys Ctrl-C, and shows nothing that a terminal would obey."""
 
-import os
-import pty
 import re
-import select
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.acceptance.terminal import CONTROL, Terminal
 from tests.unit.cli.folders import WAIT, WRITE, Shell, task_folder, waiting_folder
 
-SECONDS = 30
 MARKING = "from pathlib import Path\n\nPath(__file__).with_name('imported').write_text('')\n" + WRITE
-CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 COLOUR = re.compile(r"\x1b\[[0-9;]*(?:3[0-9]|4[0-9]|9[0-7])[0-9;]*m")
-
-
-class Terminal:
-    """A command at a terminal of its own."""
-
-    def __init__(self, shell: Shell, *words: str | Path) -> None:
-        self._ours, theirs = pty.openpty()
-        environment = {
-            name: value for name, value in shell.environment().items() if name not in {"NO_COLOR", "COLUMNS"}
-        }
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "checkrein", *map(str, words)],
-            cwd=shell.home,
-            env={"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40", **environment, **shell.env},
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            start_new_session=True,
-            preexec_fn=_take_terminal,  # noqa: PLW1509  no thread of ours is running
-        )
-        os.close(theirs)
-        self.text = ""
-
-    def type(self, keys: str) -> None:
-        """Press keys."""
-        os.write(self._ours, keys.encode())
-
-    def see(self, wanted: str) -> None:
-        """Read until `wanted` was printed."""
-        while wanted not in self.text:
-            assert self._read(), f"{wanted!r} never came: {self.text!r}"
-
-    def end(self) -> int:
-        """Read to the end and return the exit code."""
-        while self._read():
-            continue
-        return self.process.wait(SECONDS)
-
-    def _read(self) -> bool:
-        ready, _, _ = select.select([self._ours], [], [], SECONDS)
-        assert ready, f"nothing came for {SECONDS} s after {self.text!r}"
-        try:
-            data = os.read(self._ours, 65536)
-        except OSError:  # Linux says so when the last process closed its side
-            return False
-        self.text += data.decode(errors="replace")
-        return bool(data)
-
-    def close(self) -> None:
-        """Leave no process and no descriptor behind."""
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-        os.close(self._ours)
-
-
-def _take_terminal() -> None:
-    os.close(os.open(os.ttyname(0), os.O_RDWR))  # the first terminal that a session opens is its own
 
 
 @pytest.fixture
