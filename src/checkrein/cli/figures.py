@@ -11,6 +11,7 @@ from checkrein.kernel.events import CheckSpec
 from checkrein.kernel.state import RunState
 from checkrein.ports.store import Lease
 from checkrein.runs.lease import is_gone
+from checkrein.runs.workspace import folder_of
 
 __all__ = [
     "BudgetRow",
@@ -126,9 +127,9 @@ def workspace_of(state: RunState) -> Path | None:
 
 
 def run_folder(state: RunState) -> Path | None:
-    """Return the folder that counts: that of the last lease."""
+    """Return the folder that counts; None before the first lease, or when the workspace is not known."""
     workspace = workspace_of(state)
-    return workspace / state.folder if workspace is not None and state.folder else None
+    return folder_of(workspace, state) if workspace is not None and state.folder else None
 
 
 def local_time(at: float) -> str:

@@ -254,7 +254,7 @@ def budget_pause(budget: BudgetState, limit: Limit, state: str) -> tuple[EventDa
         id=f"budget:{limit}",
         kind="budget",
         detail=limit,
-        message=f"{limit.replace('_', ' ')}: {used:g} of {allowed:g} used; go on with `checkrein extend RUN --{flag} N`, or end the run",
+        message=f"{limit.replace('_', ' ')}: {round(used, 2):g} of {allowed:g} used; go on with `checkrein extend RUN --{flag} N`, or end the run",
     )
     reason = _PAUSE_REASONS.get(limit, f"budget_exceeded:{limit}")
     return (

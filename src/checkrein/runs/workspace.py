@@ -28,8 +28,9 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def folder_of(workspace: Path, state: RunState) -> Path:
-    """Return the folder that the run works in; before its first lease the one it will get."""
-    return workspace / (state.folder or state.run_id)
+    """Return the folder that counts: that of the last lease, or of the last owner that got as far as making it; before all that the one there will be."""
+    made = (workspace / name for name in reversed(state.folders) if (workspace / name).is_dir())
+    return next(made, workspace / (state.folder or state.run_id))
 
 
 async def prepare_folder(workspace: Path, state: RunState) -> Path:
@@ -42,11 +43,10 @@ async def prepare_folder(workspace: Path, state: RunState) -> Path:
 
 
 def _prepare(workspace: Path, state: RunState) -> Path:
-    folder = folder_of(workspace, state)
+    folder, before = workspace / (state.folder or state.run_id), folder_of(workspace, state)
     if not folder.exists():
         workspace.mkdir(parents=True, exist_ok=True)
-        before = next((workspace / name for name in reversed(state.folders[:-1]) if (workspace / name).is_dir()), None)
-        if before is None:
+        if before == folder:
             folder.mkdir(mode=0o700, exist_ok=True)
         else:
             _copy(before, folder, state.epoch)

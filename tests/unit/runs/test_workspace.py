@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from checkrein.cli.commands.verify import problems_of
 from checkrein.errors import PathEscape
 from checkrein.kernel.state import Phase
 from checkrein.runs.lease import LONGEST_NAME
-from checkrein.runs.workspace import artifact_of, digest_of
+from checkrein.runs.workspace import artifact_of, digest_of, folder_of
 from tests.unit.runs.scene import Scene, Script, write
 
 
