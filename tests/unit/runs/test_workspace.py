@@ -46,6 +46,17 @@ async def test_a_second_crash_before_the_copy_is_there_copies_from_the_folder_be
     assert (scene.folder / state.folder / "first.txt").exists()
 
 
+async def test_a_run_that_ended_before_its_new_folder_was_made_still_has_its_artifacts(scene: Scene) -> None:
+    task = scene.task(Script([write("first", "first.txt"), write()]))
+    run_id = await scene.worker().submit(task)
+    await scene.crash(task, run_id, "before append step.start tool.call tool_granted", at=2)
+    await scene.crash(task, run_id, "after claim lease_taken")
+    state = await scene.worker().cancel(run_id)
+    assert (state.phase, state.folder) == (Phase.FAILED, f"{run_id}.2")
+    assert folder_of(scene.folder, state) == scene.folder / run_id
+    assert problems_of(state) == ()
+
+
 @pytest.mark.parametrize(
     "path", ["link.txt", "folder/inner.txt", "../outside.txt", "/etc/hostname", "", "a\0b", "pipe", "."]
 )
