@@ -8,7 +8,7 @@ import asyncio
 import msgspec
 
 from checkrein.cli.endings import print_end
-from checkrein.cli.exits import Exit
+from checkrein.cli.exits import Exit, Refused
 from checkrein.cli.invocation import Invocation
 from checkrein.cli.live import LiveReporter
 from checkrein.cli.progress import JsonReporter, PlainReporter, Reporter
@@ -83,8 +83,8 @@ class Driving:
         Raises:
             LeaseHeld: another worker holds it, and went on holding it.
             LeaseLost: another worker took it over meanwhile.
+            Refused: its folder could not be prepared.
             CheckreinError: what else the worker, the store or the log raised.
-            OSError: its folder could not be prepared.
         """
         run_id = self._view.run_id
         resume = self._call.screen.command("resume", run_id)
@@ -92,6 +92,9 @@ class Driving:
         with heeding(interrupt=self._interrupt, terminate=self._terminate, farewell=farewell):
             try:
                 await self._work_and_show()
+            except OSError as error:
+                msg = f"the folder of run {run_id} cannot be prepared: {error}; make its workspace one that you may write, then: {resume}"
+                raise Refused(msg) from error
             finally:
                 self._reporter.end()
         return self._ended(await self._call.state(self._store, run_id))

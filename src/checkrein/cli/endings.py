@@ -1,12 +1,16 @@
 """How a run stands, said to a person: the end line, why it is not a success, and the exact commands that go on from here."""
 
+import math
 from collections.abc import Iterator
+
+import msgspec
 
 from checkrein.cli.exits import Exit, exit_of
 from checkrein.cli.figures import checks_of, effects_in_words, run_folder, spent
 from checkrein.cli.progress import print_check
 from checkrein.cli.screen import Screen, shown
 from checkrein.cli.shapes import end_record
+from checkrein.kernel.budget import Limit
 from checkrein.kernel.events import Cause
 from checkrein.kernel.state import Phase, RunState
 
@@ -82,8 +86,7 @@ def commands_for(screen: Screen, state: RunState, cause: Cause) -> Iterator[str]
     run_id = state.run_id
     match cause.kind:
         case "budget":
-            wanted = max(1, round(state.budget.limits.limit(cause.detail) or 1))  # pyright: ignore[reportArgumentType]  the detail of a budget cause is its limit
-            yield screen.command("extend", run_id, f"--{cause.detail.replace('_', '-')}", f"{wanted:g}")
+            yield screen.command("extend", run_id, f"--{cause.detail.replace('_', '-')}", str(_more_of(state, cause)))
         case "permission":
             yield screen.command("unblock", run_id, cause.id, "--answer", "allow")
             yield screen.command("unblock", run_id, cause.id, "--answer", "deny")
@@ -96,6 +99,13 @@ def commands_for(screen: Screen, state: RunState, cause: Cause) -> Iterator[str]
             yield screen.command("unblock", run_id, cause.id)
     if not state.open_calls:
         yield screen.command("unblock", run_id, cause.id, "--close", "TEXT")
+
+
+def _more_of(state: RunState, cause: Cause) -> int:
+    """Return how much more of a limit lets the run go on: as much again, and more where it was overdrawn by more."""
+    limit = msgspec.convert(cause.detail, Limit)
+    allowed, used = state.budget.limits.limit(limit) or 0, state.budget.taken(limit)
+    return max(1, math.ceil(allowed), math.floor(used - allowed) + 1)
 
 
 def _print_next(screen: Screen, state: RunState) -> None:

@@ -1,17 +1,21 @@
-"""Where checkrein keeps what belongs to a person: the folder for state, the default store, the list of trusted tasks.
+"""Where checkrein and what it keeps for a person are: the program, the folder for state, the default store, the list of trusted tasks.
 
-Only paths are decided here; nothing is read or made. `XDG_STATE_HOME` and `CHECKREIN_STORE` are the only variables of the environment that count.
+Only paths are decided here; nothing is read or made. `XDG_STATE_HOME`, `CHECKREIN_STORE` and, for the program's name, `PATH` are
+the only variables of the environment that count.
 """
 
 import getpass
 import os
+import shutil
+import sys
 from pathlib import Path
 
 from checkrein.cli.exits import Usage
 
-__all__ = ["default_store", "state_folder", "store_path", "user_name"]
+__all__ = ["default_store", "program_name", "state_folder", "store_path", "user_name"]
 
 _STORE_VARIABLE = "CHECKREIN_STORE"
+_PROGRAM = "checkrein"
 
 
 def state_folder() -> Path:
@@ -53,6 +57,15 @@ def store_path(given: Path | None) -> tuple[Path, bool]:
         return path, path != default_store()
     except Usage:
         return path, True
+
+
+def program_name() -> str:
+    """Return what to type for this command line here: `checkrein` where a shell finds it by that name, else the path it was called by."""
+    typed = Path(sys.argv[0])
+    if typed.name != _PROGRAM or not typed.exists():
+        return _PROGRAM
+    found = shutil.which(_PROGRAM)
+    return _PROGRAM if found is not None and typed.samefile(found) else str(typed)
 
 
 def user_name() -> str:

@@ -43,7 +43,7 @@ MARKS: dict[str, tuple[str, str]] = {
 """Mark and style by the status of a step or check."""
 
 _NOTEWORTHY = (
-    Blocked, BudgetExtended, CancelRequested, FollowUpQueued, PlanAccepted, SteerQueued, ToolAccepted, ToolInDoubt, ToolReconciled,
+    BudgetExtended, CancelRequested, FollowUpQueued, PlanAccepted, SteerQueued, ToolAccepted, ToolInDoubt, ToolReconciled,
     Unblocked, WorkDone,
 )  # fmt: skip
 
@@ -113,6 +113,9 @@ class PlainReporter:
         elif isinstance(data, CheckPassed | CheckFailed):
             for check in checks_of(view.state) if view.state is not None else ():
                 print_check(self._screen, check)
+        elif isinstance(data, Blocked):
+            # What it waits for, and how that is answered, follows when the run rests.
+            self._screen.line(f"blocked by {shown(data.cause.id)}")
         elif isinstance(data, _NOTEWORTHY) or self._is_second_try(event):
             self._screen.line(shown(words(data)))
 

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.text import Text
 
 from checkrein.cli.consoles import QuietConsole, send_nowhere
+from checkrein.cli.places import program_name
 from checkrein.values import shorten, visible_text
 
 __all__ = ["Screen", "columns", "shown"]
@@ -55,6 +56,7 @@ class Screen:
         self.json_lines = json_lines
         self.is_gone = False
         self._store = store
+        self._program = program_name()
         self._out = _stream("stdout")
         self.console = QuietConsole(file=self._out, markup=False, highlight=False, emoji=False)
         self._errors = QuietConsole(file=_stream("stderr"), markup=False, highlight=False, emoji=False)
@@ -98,12 +100,13 @@ class Screen:
     def command(self, *words: str) -> str:
         """Return a command line of checkrein as it can be typed here."""
         named = () if self._store is None else ("--store", str(self._store))
-        return shlex.join(["checkrein", *words, *named])
+        return shlex.join([self._program, *words, *named])
 
     def with_commands(self, message: str, run_id: str) -> str:
         """Return a message of the log with its `checkrein … RUN` made what can be typed here."""
         named = "" if self._store is None else f" --store {shlex.quote(str(self._store))}"
-        return _COMMAND.sub(lambda found: f"`checkrein {found[1]} {run_id}{found[2]}{named}`", message)
+        program = shlex.quote(self._program)
+        return _COMMAND.sub(lambda found: f"`{program} {found[1]} {run_id}{found[2]}{named}`", message)
 
     def next_command(self, *words: str) -> None:
         """Print the next useful command."""

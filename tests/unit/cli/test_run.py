@@ -5,7 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from checkrein.cli.endings import commands_for
+from checkrein.cli.screen import Screen
+from checkrein.kernel.budget import Amounts, Budget
+from checkrein.kernel.events import Blocked, Cause
 from tests.unit.cli.folders import WRITE, Printed, keys, task_folder
+from tests.unit.kernel.story import running
 
 Checkrein = Callable[..., Printed]
 
@@ -178,6 +183,52 @@ def test_code_that_cannot_be_used_exits_2_without_a_traceback(
     assert printed.code == 2
     assert said in printed.err
     assert "Traceback" not in printed.err
+
+
+def test_a_workspace_that_cannot_be_made_leaves_a_run_that_goes_on_when_it_can(
+    checkrein: Checkrein, folder: Path
+) -> None:
+    (folder / "out").write_text("in the way")
+    printed = checkrein("run", folder, "--trust")
+    assert printed.code == 3
+    run = run_id_of(printed)
+    assert f"{folder / 'out'}" in printed.err
+    assert f"then: checkrein resume {run}" in printed.err
+    (folder / "out").unlink()
+    assert checkrein("resume", run).code == 0
+
+
+def test_each_message_leads_from_a_planner_that_fails_to_a_run_that_succeeds(
+    checkrein: Checkrein, folder: Path
+) -> None:
+    right = (folder / "plan.py").read_text()
+    (folder / "plan.py").write_text("def plan(goal, history, last_error):\n    raise ValueError('no idea')\n")
+    printed = checkrein("run", folder, "--trust")
+    run = run_id_of(printed)
+    unblock = f"checkrein unblock {run} planner:1"
+    assert printed.code == 4
+    assert f"      {unblock}" in printed.lines
+    assert (
+        sum("no idea" in line for line in printed.lines if "waits" not in line) == 2
+    )  # said when it happened, and where it is answered
+    (folder / "plan.py").write_text(right)
+    assert checkrein(*unblock.split()[1:]).lines[-1] == f"next: checkrein resume {run}"
+    refused = checkrein("resume", run)
+    assert refused.code == 3
+    assert f"checkrein resume {run} --trust" in refused.err
+    assert checkrein("resume", run, "--trust").code == 0
+
+
+@pytest.mark.parametrize(("allowed", "used", "more"), [(0.3, 0.2, "1"), (1.0, 60.0, "60"), (120.0, 121.0, "120")])
+def test_the_printed_extension_is_enough_for_a_run_that_overdrew_its_time(
+    allowed: float, used: float, more: str
+) -> None:
+    limit = "wall_seconds"
+    story = running(Budget(wall_seconds=allowed))
+    story.worker(Blocked(Cause(f"budget:{limit}", "budget", "", limit)), elapsed=used)
+    command, _ = commands_for(Screen(), story.state, story.state.causes[0])
+    assert command == f"checkrein extend run --wall-seconds {more}"
+    assert not story.state.budget.extended(Amounts(wall_seconds=float(more))).is_reached(limit)
 
 
 def test_a_store_that_is_named_stands_in_every_command_that_is_printed(
