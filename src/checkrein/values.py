@@ -10,11 +10,13 @@ Sources of the rules: RFC 8259 (JSON), RFC 7493 (I-JSON: integer range, unique k
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Generic, NoReturn, Self, TypeAlias, TypeVar, cast, overload
 
 import msgspec
+from msgspec import Raw
+from msgspec.structs import force_setattr
 
 from checkrein.errors import InvalidJson
 
@@ -31,10 +33,9 @@ __all__ = [
     "StoredObject",
     "canonical_json",
     "clean_text",
+    "kept_as_stored",
     "parse_json",
     "shorten",
-    "stored_data",
-    "stored_object",
     "visible_text",
 ]
 
@@ -229,7 +230,10 @@ class _Kept:
     """JSON that cannot be changed, kept as bytes; equality and hash are those of the canonical bytes."""
 
     __slots__ = ("_json",)
-    _json: bytes | msgspec.Raw
+    _json: bytes | Raw
+
+    def __init__(self, value: object = None) -> None:
+        _set_attribute(self, "_json", value.encoded if isinstance(value, _Kept) else canonical_json(value))
 
     @classmethod
     def from_canonical(cls, encoded: bytes) -> Self:
@@ -334,9 +338,6 @@ class JsonData(_Kept):
 
     __slots__ = ()
 
-    def __init__(self, value: object = None) -> None:
-        _set_attribute(self, "_json", value.encoded if isinstance(value, _Kept) else canonical_json(value))
-
     @property
     def value(self) -> JsonValue:
         """A fresh copy of the value."""
@@ -360,37 +361,35 @@ if TYPE_CHECKING:
     StoredObject: TypeAlias = JsonObject
     StoredData: TypeAlias = JsonData
 else:
-    StoredObject = StoredData = msgspec.Raw
-# What a field of a stored struct is declared as when its JSON is large or many: a decoder then leaves the JSON alone instead of building objects that
-# nobody may ever look at. The struct's `__post_init__` makes the value of it, by `stored_object` or `stored_data`.
+    StoredObject = StoredData = Raw
+# What a struct declares a field as that `kept_as_stored` makes a value of: a decoder leaves such JSON alone instead of building objects of it that nobody may
+# ever look at.
 
 
-def stored_data(stored: object) -> JsonData:
-    """Return the value of a `msgspec.Raw` that a decoder made; it is brought into canonical form when somebody first looks at it.
+def kept_as_stored(field: str, kind: type[_Kept]) -> Callable[[msgspec.Struct], None]:
+    """Return the `__post_init__` of a frozen struct with one `StoredObject` or `StoredData`.
 
-    Anything else is a value like any other. A Raw keeps alive the bytes that it was decoded from, so these should be of one event.
-    """
-    if type(stored) is not msgspec.Raw:
-        return JsonData(stored)
-    made = _new(JsonData)
-    _set_attribute(made, "_json", stored)
-    return made
-
-
-def stored_object(stored: object) -> JsonObject:
-    """Return the object of a `msgspec.Raw` or of a mapping, as `stored_data` does.
+    It wraps the `msgspec.Raw` that a decoder made, which is brought into canonical form when somebody first looks at it. The Raw keeps alive the bytes that it was
+    decoded from, so these should be of one event. Any other value than a Raw or a `kind` is made a `kind`.
 
     Raises:
-        InvalidJson: it is no object.
+        InvalidJson: when the struct is made, and the value is not of that kind.
     """
-    if type(stored) is not msgspec.Raw:
-        return JsonObject(cast("Mapping[str, object]", stored))
-    if bytes(stored)[0] != _OPENING_BRACE:
-        msg = "expected an object"
-        raise InvalidJson(msg)
-    made = _new(JsonObject)
-    _set_attribute(made, "_json", stored)
-    return made
+    is_object = kind is JsonObject
+
+    def keep(made: msgspec.Struct) -> None:
+        stored: object = getattr(made, field)
+        if type(stored) is Raw:
+            if is_object and bytes(stored)[0] != _OPENING_BRACE:
+                msg = f"{field}: expected an object"
+                raise InvalidJson(msg)
+            kept = _new(kind)
+            _set_attribute(kept, "_json", stored)
+            force_setattr(made, field, kept)
+        elif type(stored) is not kind:
+            force_setattr(made, field, kind(stored))
+
+    return keep
 
 
 class Shared(Sequence[T], Generic[T]):

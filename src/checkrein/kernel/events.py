@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import ClassVar, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
-from msgspec.structs import force_setattr
 
 from checkrein.kernel.budget import Amounts, Budget
 from checkrein.kernel.facts import (
@@ -43,7 +42,7 @@ from checkrein.kernel.session_events import (
     TurnStart,
 )
 from checkrein.messages import Message, Usage
-from checkrein.values import NULL, JsonData, JsonObject, StoredData, StoredObject, stored_data, stored_object
+from checkrein.values import NULL, JsonData, JsonObject, StoredData, StoredObject, kept_as_stored
 
 __all__ = [
     "RUN_EVENT_TYPES",
@@ -270,10 +269,7 @@ class ToolGranted(Fact, frozen=True, tag="tool_granted"):
     previous: str = ""
     model_call_id: str = ""
 
-    def __post_init__(self) -> None:
-        """Keep arguments that were just decoded as the JSON they are."""
-        if type(self.arguments) is not JsonObject:
-            force_setattr(self, "arguments", stored_object(self.arguments))
+    __post_init__ = kept_as_stored("arguments", JsonObject)
 
 
 class ToolAccepted(Fact, frozen=True, tag="tool_accepted"):
@@ -302,10 +298,7 @@ class ToolDone(Fact, frozen=True, tag="tool_done"):
     completes: bool = False
     empty: bool = False
 
-    def __post_init__(self) -> None:
-        """Keep a result that was just decoded as the JSON it is."""
-        if type(self.result) is not JsonData:
-            force_setattr(self, "result", stored_data(self.result))
+    __post_init__ = kept_as_stored("result", JsonData)
 
 
 class ToolFailed(Fact, frozen=True, tag="tool_failed"):

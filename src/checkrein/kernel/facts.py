@@ -6,9 +6,8 @@ Each is frozen, strict when decoded and compared by value. What happened is in `
 from typing import Literal, TypeAlias
 
 import msgspec
-from msgspec.structs import force_setattr
 
-from checkrein.values import JsonObject, StoredObject, stored_object
+from checkrein.values import JsonObject, StoredObject, kept_as_stored
 
 __all__ = [
     "Artifact",
@@ -89,10 +88,7 @@ class StepSpec(Fact, frozen=True):
     expected_outcome: str = ""
     batch: str | int | None = None
 
-    def __post_init__(self) -> None:
-        """Keep arguments that were just decoded as the JSON they are."""
-        if type(self.arguments) is not JsonObject:
-            force_setattr(self, "arguments", stored_object(self.arguments))
+    __post_init__ = kept_as_stored("arguments", JsonObject)
 
 
 class Artifact(Fact, frozen=True):

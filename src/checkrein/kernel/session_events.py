@@ -9,7 +9,7 @@ from msgspec.structs import force_setattr
 
 from checkrein.kernel.budget import Amounts
 from checkrein.kernel.facts import Fact, StepSpec
-from checkrein.values import NULL, JsonData, JsonObject, StoredData, StoredObject, stored_data, stored_object
+from checkrein.values import NULL, JsonData, JsonObject, StoredData, StoredObject, kept_as_stored
 
 __all__ = [
     "BudgetWarn",
@@ -82,10 +82,7 @@ class StepEnd(Fact, frozen=True, tag="step.end"):
     result: StoredData = NULL
     error: str = ""
 
-    def __post_init__(self) -> None:
-        """Keep a result that was just decoded as the JSON it is."""
-        if type(self.result) is not JsonData:
-            force_setattr(self, "result", stored_data(self.result))
+    __post_init__ = kept_as_stored("result", JsonData)
 
 
 class ToolCallGiven(Fact, frozen=True, tag="tool.call"):
@@ -98,10 +95,7 @@ class ToolCallGiven(Fact, frozen=True, tag="tool.call"):
     arguments: StoredObject
     attempt: int = 1
 
-    def __post_init__(self) -> None:
-        """Keep arguments that were just decoded as the JSON they are."""
-        if type(self.arguments) is not JsonObject:
-            force_setattr(self, "arguments", stored_object(self.arguments))
+    __post_init__ = kept_as_stored("arguments", JsonObject)
 
 
 class ToolResultGiven(Fact, frozen=True, tag="tool.result"):
@@ -112,10 +106,7 @@ class ToolResultGiven(Fact, frozen=True, tag="tool.result"):
     call_id: str
     result: StoredData = NULL
 
-    def __post_init__(self) -> None:
-        """Keep a result that was just decoded as the JSON it is."""
-        if type(self.result) is not JsonData:
-            force_setattr(self, "result", stored_data(self.result))
+    __post_init__ = kept_as_stored("result", JsonData)
 
 
 class ToolErrorGiven(Fact, frozen=True, tag="tool.error"):
