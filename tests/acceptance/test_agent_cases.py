@@ -409,6 +409,19 @@ async def test_q4_steering_comes_before_a_follow_up_and_after_the_results() -> N
     assert said(agent.messages) == order
 
 
+async def test_q4_a_response_that_would_end_the_run_is_followed_by_steering_first() -> None:
+    agent: Agent
+
+    async def talks(_request: ModelRequest, _signal: CancelSignal) -> AsyncIterator[Chunk | ModelResponse]:
+        agent.follow_up("F")
+        agent.steer("S")
+        yield reply("A done")
+
+    agent = Agent(model=ScriptedModel([talks, reply("after S"), reply("after F")]))
+    assert (await agent.prompt("A")).status == "completed"
+    assert said(agent.messages) == ["A", "assistant", "S", "assistant", "F", "assistant"]
+
+
 # O1
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from checkrein.messages import AssistantMessage, Message, ToolCall, UserMessage
+from checkrein.messages import AssistantMessage, Message, ToolResult, UserMessage
 
 Queue = Literal["steering", "follow_up"]
 
@@ -96,14 +96,12 @@ class Ledger:
             del self.steering[0]
             return "steering"
         if self.follow_up and message == self.follow_up[0]:
-            assert not before or not has_calls(before[-1]), "a follow-up between calls and their results"
+            assert not self.steering, "a follow-up was accepted before the steering that waits"
+            assert not before or isinstance(before[-1], AssistantMessage), (
+                "a follow-up where the run would not have ended"
+            )
             del self.follow_up[0]
             return "follow_up"
         assert message.id not in self.issued, f"{message.id} entered the transcript twice, or before its turn"
         self.issued.add(message.id)
         return "prompt"
-
-
-def has_calls(message: Message) -> bool:
-    """Tell whether a message calls tools."""
-    return isinstance(message, AssistantMessage) and any(isinstance(block, ToolCall) for block in message.content)
