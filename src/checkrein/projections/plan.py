@@ -5,7 +5,7 @@ the events and copies nothing per event but what changed.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -78,6 +78,7 @@ class PlanView(msgspec.Struct, frozen=True):
         steps: the committed plan, in order; empty before the first commit.
         is_final: whether the goal is met when the plan's last step is done.
         turn: the turn that made the plan.
+        positions: 0-based position by step id in the current plan.
         status: status by step id of the current plan; a missing id is `open`.
         current: the step that was started and has not ended.
         call_id: the call that the current step waits for.
@@ -94,6 +95,7 @@ class PlanView(msgspec.Struct, frozen=True):
     steps: tuple[StepSpec, ...] = ()
     is_final: bool = True
     turn: int = 0
+    positions: Mapping[str | int, int] = {}
     status: Mapping[str | int, StepStatus] = {}
     current: StepSpec | None = None
     call_id: str = ""
@@ -122,14 +124,15 @@ class PlanView(msgspec.Struct, frozen=True):
         """Return the 0-based position of a step in the plan.
 
         Raises:
-            ValueError: the step is not in the plan.
+            KeyError: the step is not in the plan.
         """
-        return [item.id for item in self.steps].index(step.id)
+        return self.positions[step.id]
 
 
 def fold_plan(events: Iterable[Event], view: PlanView | None = None) -> PlanView:
     """Return the view after `events`; other events than those of plans and notes change nothing."""
-    view = view or PlanView()
+    # The handlers write the steps' status into this one copy, which nobody else sees before the end: a copy for every step would make long plans slow.
+    view = PlanView() if view is None else replace(view, status=dict(view.status))
     for event in events:
         handler = _HANDLERS.get(event.data.type)
         if handler is not None:
@@ -171,6 +174,7 @@ def _plan_commit(view: PlanView, data: PlanCommit) -> PlanView:
     return replace(
         view,
         steps=data.steps,
+        positions={step.id: position for position, step in enumerate(data.steps)},
         is_final=data.final,
         turn=data.turn,
         status={},
@@ -181,9 +185,16 @@ def _plan_commit(view: PlanView, data: PlanCommit) -> PlanView:
     )
 
 
+def _with_status(view: PlanView, step_id: str | int, status: StepStatus) -> Mapping[str | int, StepStatus]:
+    """Note a step's status in the copy that belongs to this fold."""
+    own = cast("dict[str | int, StepStatus]", view.status)
+    own[step_id] = status
+    return own
+
+
 def _step_start(view: PlanView, data: StepStart) -> PlanView:
-    step = next(item for item in view.steps if item.id == data.step_id)
-    return replace(view, current=step, call_id="", answer=None, status={**view.status, data.step_id: "started"})
+    step = view.steps[view.positions[data.step_id]]
+    return replace(view, current=step, call_id="", answer=None, status=_with_status(view, data.step_id, "started"))
 
 
 def _tool_call(view: PlanView, data: ToolCallGiven) -> PlanView:
@@ -199,7 +210,7 @@ def _tool_error(view: PlanView, data: ToolErrorGiven) -> PlanView:
 
 
 def _step_end(view: PlanView, data: StepEnd) -> PlanView:
-    step = next(item for item in view.steps if item.id == data.step_id)
+    step = view.steps[view.positions[data.step_id]]
     failure = (
         LastFailure("step", f"step {data.step_id} failed: {data.error}") if data.status == "failed" else view.failure
     )
@@ -208,7 +219,7 @@ def _step_end(view: PlanView, data: StepEnd) -> PlanView:
         current=None,
         call_id="",
         answer=None,
-        status={**view.status, data.step_id: data.status},
+        status=_with_status(view, data.step_id, data.status),
         history=view.history.appended(EndedStep(step, data.status, data.result, data.error)),
         failure=failure,
     )

@@ -5,11 +5,12 @@ sent; a refusal goes to the audit and is raised. The batch that ends a run gets 
 """
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Final
 
 from msgspec.structs import replace
 
-from checkrein.codec.wire import decode_events, fingerprint, row_of
+from checkrein.codec.wire import fingerprint, read_events, row_of
 from checkrein.errors import Conflict, DuplicateEvent, Rejected, StoreBusy
 from checkrein.kernel.events import Event, EventData, SessionComplete
 from checkrein.kernel.run import fold_run, transition, transition_batch
@@ -20,6 +21,8 @@ from checkrein.projections.plan import PlanView, fold_plan
 
 __all__ = ["Journal", "head_of"]
 
+FOLDED_AT_ONCE: Final = 512
+"""Events decoded before they are folded: a whole log of them would not fit into a processor's caches."""
 BUSY_TRIES: Final = 3
 """How often an outcome is sent to a store that is locked; the store itself waits each time."""
 
@@ -35,6 +38,16 @@ def head_of(state: RunState, at: float) -> RunHead:
         goal=state.task.goal,
         updated_at=at,
     )
+
+
+def _folded(
+    bodies: Sequence[bytes], run_id: str, state: RunState | None = None, plan: PlanView | None = None
+) -> tuple[RunState, PlanView]:
+    """Return both folds after the events of a log, or after those that follow `state`; only a few events exist at a time."""
+    events = read_events(bodies, run_id=run_id, offset=0 if state is None else state.version)
+    while (some := list(islice(events, FOLDED_AT_ONCE))) or state is None:
+        state, plan = fold_run(some, state), fold_plan(some, plan)
+    return state, plan or PlanView()
 
 
 class Journal:
@@ -66,8 +79,8 @@ class Journal:
             DamagedLog: its log is not what it must be.
             StoreError: the store cannot be read.
         """
-        events = decode_events(await store.read(run_id), run_id=run_id)
-        return cls(store, fold_run(events), fold_plan(events), (clock, ids))
+        state, plan = _folded(await store.read(run_id), run_id)
+        return cls(store, state, plan, (clock, ids))
 
     async def refresh(self) -> bool:
         """Read what others appended; True when there was anything.
@@ -80,9 +93,7 @@ class Journal:
         bodies = await self.store.read(self.run_id, version)
         if not bodies:
             return False
-        events = decode_events(bodies, run_id=self.run_id, offset=version)
-        self.state = fold_run(events, self.state)
-        self.plan = fold_plan(events, self.plan)
+        self.state, self.plan = _folded(bodies, self.run_id, self.state, self.plan)
         return True
 
     def events_of(
