@@ -14,8 +14,9 @@ import msgspec
 from checkrein.errors import CheckreinError, DataError
 from checkrein.kernel.events import StepSpec
 from checkrein.projections.plan import EndedStep, LastFailure, Note as QueuedNote, PlanView
+from checkrein.tools.results import describe_error
 from checkrein.tools.threads import run_in_thread
-from checkrein.values import JsonObject, JsonValue, clean_text
+from checkrein.values import MAX_INTEGER, MAX_JSON_BYTES, JsonObject, JsonValue, clean_text, shorten
 
 __all__ = [
     "LastError",
@@ -29,6 +30,12 @@ __all__ = [
     "history_of",
     "last_error_of",
 ]
+
+MAX_STEPS = 10_000
+"""Steps of one plan; more of them follow when it is not final."""
+MAX_ID_CHARACTERS = 200
+MAX_PROSE_CHARACTERS = 4_000
+"""Characters of a step's description, kept for people; a longer one is cut with a mark."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,15 +153,17 @@ async def ask_planner(planner: Planner, view: PlanView) -> tuple[tuple[StepSpec,
         The steps as they are stored, and whether the plan is final.
 
     Raises:
-        PlannerFailed: it raised, or its answer is no plan: not a sequence of `Step`, an id twice, arguments without JSON form.
+        PlannerFailed: it raised, or its answer is no plan: not a sequence of at most 10,000 `Step`s, an id twice, arguments without JSON form or
+            together larger than 16 MiB.
     """
     try:
         answer = await _answer(planner, view)
+        plan = answer if isinstance(answer, Plan) else Plan(cast("Sequence[Step]", answer))
+        return _checked_steps(plan.steps), bool(plan.final)
+    except PlannerFailed:
+        raise
     except (Exception, SystemExit) as error:
-        reason = clean_text(f"{type(error).__name__}: {error}")
-        raise PlannerFailed(reason) from error
-    plan = answer if isinstance(answer, Plan) else Plan(cast("Sequence[Step]", answer))
-    return _checked_steps(plan.steps), plan.final
+        raise PlannerFailed(describe_error(error)) from error
 
 
 async def _answer(planner: Planner, view: PlanView) -> object:
@@ -169,36 +178,67 @@ def _checked_steps(steps: object) -> tuple[StepSpec, ...]:
     if isinstance(steps, (str, bytes)) or not isinstance(steps, Sequence):
         msg = f"it returned {type(steps).__name__} instead of a sequence of steps"
         raise PlannerFailed(msg)
-    specs = tuple(_spec(item) for item in cast("Sequence[object]", steps))
-    ids = [spec.id for spec in specs]
-    twice = next((name for name in ids if ids.count(name) > 1), None)
-    if twice is not None:
-        msg = f"step id {twice!r} stands twice in the plan"
+    items = cast("Sequence[object]", steps)
+    if len(items) > MAX_STEPS:
+        msg = f"it returned {len(items):,} steps, more than the {MAX_STEPS:,} of one plan; return the first, with final=False"
         raise PlannerFailed(msg)
-    return specs
+    specs: dict[str | int, StepSpec] = {}
+    room = MAX_JSON_BYTES
+    for item in items:
+        spec = _spec(item)
+        room -= len(spec.arguments.encoded)
+        if spec.id in specs:
+            msg = f"step id {spec.id!r} stands twice in the plan"
+            raise PlannerFailed(msg)
+        if room < 0:
+            msg = f"the arguments of its steps are together larger than {MAX_JSON_BYTES:,} bytes; write large data to a file"
+            raise PlannerFailed(msg)
+        specs[spec.id] = spec
+    return tuple(specs.values())
 
 
 def _spec(item: object) -> StepSpec:
     if not isinstance(item, Step):
         msg = f"{type(item).__name__} is no Step"
         raise PlannerFailed(msg)
+    shown = repr(item.id)[:80]
     if not _is_step_id(item.id):
-        msg = f"step id {item.id!r} is neither a string nor an integer"
+        msg = f"step id {shown} is neither an integer within ±(2^53 - 1) nor a string of 1 to {MAX_ID_CHARACTERS} characters"
         raise PlannerFailed(msg)
+    for name, wanted in _TYPES.items():
+        value = cast("object", getattr(item, name))
+        if not isinstance(value, wanted):
+            msg = f"{name} of step {shown} is {type(value).__name__}, expected {' or '.join(kind.__name__ for kind in wanted)}"
+            raise PlannerFailed(msg)
     try:
         arguments = JsonObject(item.arguments)
     except DataError as error:
-        msg = f"arguments of step {item.id!r}: {error}"
+        msg = f"arguments of step {shown}: {error}"
         raise PlannerFailed(msg) from error
     return StepSpec(
         id=clean_text(item.id) if isinstance(item.id, str) else item.id,
-        description=clean_text(item.description),
-        tool_name=item.tool_name,
+        description=_prose(item.description),
+        tool_name=None if item.tool_name is None else _prose(item.tool_name),
         arguments=arguments,
-        expected_outcome=clean_text(item.expected_outcome),
-        batch=item.batch,
+        expected_outcome=_prose(item.expected_outcome),
+        batch=_prose(item.batch) if isinstance(item.batch, str) else item.batch,
     )
 
 
+_TYPES: dict[str, tuple[type, ...]] = {
+    "description": (str,),
+    "tool_name": (str, type(None)),
+    "expected_outcome": (str,),
+    "batch": (str, int, type(None)),
+}
+"""What nobody has checked yet: a step can be made with anything in it."""
+
+
+def _prose(text: str) -> str:
+    return shorten(clean_text(text), MAX_PROSE_CHARACTERS)
+
+
 def _is_step_id(value: object) -> bool:
-    return isinstance(value, (str, int)) and not isinstance(value, bool)
+    if isinstance(value, str):
+        return 0 < len(value) <= MAX_ID_CHARACTERS
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_INTEGER

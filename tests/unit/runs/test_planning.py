@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from typing import cast
 
 import pytest
 from msgspec.structs import replace
@@ -15,6 +16,13 @@ from checkrein.runs.task import OnFailure
 from checkrein.testing import CrashPoint
 from checkrein.tools.function import tool
 from tests.unit.runs.scene import Scene, Script, gate, step, write
+
+
+class Lazy(list[Step]):
+    """Steps that fail when they are looked at."""
+
+    def __len__(self) -> int:
+        return 1 // 0
 
 
 async def test_a_planner_that_raises_blocks_the_run_and_is_asked_again_when_a_person_says_so(scene: Scene) -> None:
@@ -35,6 +43,17 @@ async def test_a_planner_that_raises_blocks_the_run_and_is_asked_again_when_a_pe
     await scene.check_log(run_id)
 
 
+async def test_what_a_planner_says_is_kept_within_bounds(scene: Scene) -> None:
+    long = Step(id="a", description="d" * 1_000_000, expected_outcome="e" * 1_000_000)
+    task = scene.task(Script(RuntimeError("x" * 1_000_000), [long, write()]))
+    worker = scene.worker(task)
+    run_id = await worker.submit(task)
+    assert len((await worker.advance(run_id)).causes[0].message) < 5_000
+    await worker.unblock(run_id, "planner:1")
+    assert (await worker.advance(run_id)).phase is Phase.SUCCEEDED
+    assert sum(map(len, await scene.store.read(run_id))) < 50_000
+
+
 async def test_a_planner_that_exits_has_failed_and_the_process_goes_on(scene: Scene) -> None:
     task = scene.task(Script(SystemExit(0), [write()]))
     worker = scene.worker(task)
@@ -51,10 +70,23 @@ async def test_a_planner_that_exits_has_failed_and_the_process_goes_on(scene: Sc
         ([1], "int"),
         ([write("a"), write("a")], "twice"),
         ([Step(id="a", description="", arguments={"x": float("nan")})], "arguments"),
+        ([Step(id="a", description=cast("str", 3))], "description of step 'a' is int, expected str"),
+        ([Step(id="a", description="", tool_name=cast("str", 3))], "expected str or NoneType"),
+        ([Step(id="a", description="", batch=cast("str", 1.5))], "batch of step 'a' is float"),
+        ([Step(id="", description="")], "step id ''"),
+        ([Step(id="i" * 201, description="")], "200 characters"),
+        ([Step(id=10**30, description="")], "2^53"),
+        ([Step(id=True, description="")], "step id True"),
+        ([Step(id=number, description="") for number in range(10_001)], "10,001 steps"),
+        (
+            [Step(id=number, description="", arguments={"x": "x" * 9_000_000}) for number in range(2)],
+            "together larger than 16,777,216 bytes",
+        ),
+        (Plan(cast("Sequence[Step]", Lazy())), "ZeroDivisionError"),
     ],
 )
 async def test_an_answer_that_is_no_plan_is_the_planners_failure(
-    scene: Scene, answer: Sequence[Step], reason: str
+    scene: Scene, answer: Sequence[Step] | Plan, reason: str
 ) -> None:
     task = scene.task(Script(answer))
     worker = scene.worker(task)
