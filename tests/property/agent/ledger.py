@@ -97,9 +97,8 @@ class Ledger:
             return "steering"
         if self.follow_up and message == self.follow_up[0]:
             assert not self.steering, "a follow-up was accepted before the steering that waits"
-            assert not before or isinstance(before[-1], AssistantMessage), (
-                "a follow-up where the run would not have ended"
-            )
+            tail = before[-1] if before else None
+            assert not isinstance(tail, ToolResult), "a follow-up where the run would not have ended"
             del self.follow_up[0]
             return "follow_up"
         assert message.id not in self.issued, f"{message.id} entered the transcript twice, or before its turn"
