@@ -28,20 +28,21 @@ __all__ = [
     "Usage",
     "UserMessage",
     "clean_block",
+    "clean_call",
     "clean_message",
     "malformation",
     "validate_transcript",
 ]
 
 
-class Text(msgspec.Struct, frozen=True, tag="text"):
+class Text(msgspec.Struct, frozen=True, gc=False, tag="text"):
     """A piece of text in a message."""
 
     type: ClassVar[Literal["text"]] = "text"
     text: str
 
 
-class Thinking(msgspec.Struct, frozen=True, tag="thinking", omit_defaults=True):
+class Thinking(msgspec.Struct, frozen=True, gc=False, tag="thinking", omit_defaults=True):
     """A model's reasoning, kept unchanged with the provider's signature so that it can be sent back."""
 
     type: ClassVar[Literal["thinking"]] = "thinking"
@@ -49,7 +50,7 @@ class Thinking(msgspec.Struct, frozen=True, tag="thinking", omit_defaults=True):
     signature: str = ""
 
 
-class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", omit_defaults=True):
+class ToolCall(msgspec.Struct, frozen=True, gc=False, tag="tool_call", omit_defaults=True):
     """A model's request to call one tool.
 
     Attributes:
@@ -97,7 +98,7 @@ class ToolCall(msgspec.Struct, frozen=True, tag="tool_call", omit_defaults=True)
 ContentBlock: TypeAlias = Text | Thinking | ToolCall
 
 
-class UserMessage(msgspec.Struct, frozen=True, tag="user", tag_field="role"):
+class UserMessage(msgspec.Struct, frozen=True, gc=False, tag="user", tag_field="role"):
     """What a person (or the program that embeds us) says to the model."""
 
     role: ClassVar[Literal["user"]] = "user"
@@ -105,7 +106,7 @@ class UserMessage(msgspec.Struct, frozen=True, tag="user", tag_field="role"):
     content: str | tuple[ContentBlock, ...]
 
 
-class AssistantMessage(msgspec.Struct, frozen=True, tag="assistant", tag_field="role"):
+class AssistantMessage(msgspec.Struct, frozen=True, gc=False, tag="assistant", tag_field="role"):
     """One model response as it stands in the transcript."""
 
     role: ClassVar[Literal["assistant"]] = "assistant"
@@ -113,7 +114,7 @@ class AssistantMessage(msgspec.Struct, frozen=True, tag="assistant", tag_field="
     content: tuple[ContentBlock, ...]
 
 
-class ToolResult(msgspec.Struct, frozen=True, tag="tool_result", tag_field="role", omit_defaults=True):
+class ToolResult(msgspec.Struct, frozen=True, gc=False, tag="tool_result", tag_field="role", omit_defaults=True):
     """The one answer to one tool call."""
 
     role: ClassVar[Literal["tool_result"]] = "tool_result"
@@ -128,7 +129,7 @@ _RESULT_FIELDS = ToolResult.__struct_fields__
 Message: TypeAlias = UserMessage | AssistantMessage | ToolResult
 
 
-class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+class Usage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What one or more model responses consumed.
 
     Attributes:
@@ -408,17 +409,26 @@ def clean_block(block: object) -> ContentBlock:
         text = clean_text(block.text)
         return block if text is block.text else Text(text)
     if type(block) is ToolCall:
-        if type(cast("object", block.arguments)) is not JsonObject:
-            msg = f"the arguments of call {block.id!r} are a {type(block.arguments).__name__}"
-            raise TypeError(msg)
-        call_id, name, malformed = clean_text(block.id), clean_text(block.name), clean_text(block.malformed)
-        same = call_id is block.id and name is block.name and malformed is block.malformed
-        return block if same else ToolCall(call_id, name, block.arguments, malformed)
+        return clean_call(block)
     if type(block) is Thinking:
         text, signature = clean_text(block.text), clean_text(block.signature)
         return block if text is block.text and signature is block.signature else Thinking(text, signature)
     msg = f"a {type(block).__name__} does not belong there"
     raise TypeError(msg)
+
+
+def clean_call(call: object) -> ToolCall:
+    """Return a call with plain Unicode text in all its parts, as `clean_message`.
+
+    Raises:
+        TypeError: it is no well-shaped call; says what is wrong.
+    """
+    if type(call) is not ToolCall or type(cast("object", call.arguments)) is not JsonObject:
+        msg = f"a {type(call).__name__} is no call with a JSON object"
+        raise TypeError(msg)
+    call_id, name, malformed = clean_text(call.id), clean_text(call.name), clean_text(call.malformed)
+    same = call_id is call.id and name is call.name and malformed is call.malformed
+    return call if same else ToolCall(call_id, name, call.arguments, malformed)
 
 
 class Transcript(Shared[Message]):

@@ -5,7 +5,7 @@ in order from the offset it chose. The writer holds a `StreamLog`, everybody els
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence, Sized
 from typing import Generic, TypeVar, overload
 
 __all__ = ["EventStream", "StreamLog"]
@@ -17,15 +17,21 @@ R = TypeVar("R")
 class StreamLog(Generic[E, R]):
     """The writer's side of a stream.
 
+    Args:
+        audience: who is told of each event as it is appended; nobody while it is empty.
+        tell: tells them.
+
     Attributes:
         events: what has been appended so far; only `append` adds to it.
         result: the result, once there is one, as a tuple of one.
     """
 
-    __slots__ = ("_at_end", "_at_event", "events", "result")
+    __slots__ = ("_at_end", "_at_event", "_audience", "_tell", "events", "result")
 
-    def __init__(self) -> None:
+    def __init__(self, audience: Sized = (), tell: Callable[[E], object] | None = None) -> None:
         self.events: list[E] = []
+        self._audience = audience
+        self._tell = tell
         self.result: tuple[R] | None = None
         self._at_event: list[asyncio.Future[None]] = []
         self._at_end: list[asyncio.Future[None]] = []
@@ -36,7 +42,7 @@ class StreamLog(Generic[E, R]):
         return EventStream(self)
 
     def append(self, event: E) -> None:
-        """Add an event and wake who follows.
+        """Add an event, wake who follows and tell the audience.
 
         Raises:
             RuntimeError: the result is there already; nothing may follow it.
@@ -47,6 +53,13 @@ class StreamLog(Generic[E, R]):
         self.events.append(event)
         if self._at_event:
             _wake(self._at_event)
+        if self._audience:
+            self.tell(event)
+
+    def tell(self, event: E) -> None:
+        """Tell the audience of an event, also of one that is not kept."""
+        if self._audience and self._tell is not None:
+            self._tell(event)
 
     def finish(self, result: R) -> None:
         """Set the result and wake everybody.

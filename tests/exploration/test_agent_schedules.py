@@ -18,9 +18,9 @@ from checkrein.agent.conversation import Conversation
 from checkrein.agent.inbox import Inbox
 from checkrein.kernel.agent import AgentLimits, AgentState, QueueName
 from checkrein.loop.engine import Engine
-from checkrein.loop.events import AgentEvent, RunFinished, ToolStarted
-from checkrein.loop.publisher import Publisher
+from checkrein.loop.events import AgentEvent, RunFinished, RunResult, ToolStarted
 from checkrein.messages import UserMessage
+from checkrein.streams import StreamLog
 from tests.counts import amount, report, seed
 from tests.exploration.agent_world import SMALL, World
 
@@ -126,34 +126,40 @@ def _accepts_without_taking(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Inbox, "take", take)
 
 
-def _published(patch: pytest.MonkeyPatch, change: Callable[[Publisher, AgentEvent], None]) -> None:
-    append = Publisher._append  # pyright: ignore[reportPrivateUsage]  breaking it on purpose
+_Log = StreamLog[AgentEvent, RunResult]
 
-    def changed(publisher: Publisher, event: AgentEvent) -> None:
-        append(publisher, event)
-        change(publisher, event)
 
-    patch.setattr(Publisher, "_append", changed)
+def _appended(patch: pytest.MonkeyPatch, change: Callable[[_Log, AgentEvent], None]) -> None:
+    append = _Log.append
+
+    def changed(log: _Log, event: AgentEvent) -> None:
+        append(log, event)
+        change(log, event)
+
+    patch.setattr(StreamLog, "append", changed)
 
 
 def _ends_twice(patch: pytest.MonkeyPatch) -> None:
-    def again(publisher: Publisher, event: AgentEvent) -> None:
+    def again(log: _Log, event: AgentEvent) -> None:
         if isinstance(event, RunFinished):
-            publisher.log.append(event)
+            log.events.append(event)
 
-    _published(patch, again)
+    _appended(patch, again)
 
 
-def _leaves_a_gap(patch: pytest.MonkeyPatch) -> None:
-    def skip(publisher: Publisher, event: AgentEvent) -> None:
+def _numbers_two_alike(patch: pytest.MonkeyPatch) -> None:
+    def again(log: _Log, event: AgentEvent) -> None:
         if isinstance(event, ToolStarted):
-            publisher.log.events.append(event)
+            log.events.append(event)
 
-    _published(patch, skip)
+    _appended(patch, again)
 
 
 def _goes_on_after_the_cancellation(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Engine, "raise_if_stopped", _nothing)
+    def check(_engine: Engine, _room: int) -> None:
+        """Check nothing."""
+
+    patch.setattr(Engine, "_check_start", check)
 
 
 def _takes_what_does_not_fit(patch: pytest.MonkeyPatch) -> None:
@@ -192,7 +198,7 @@ def _tell_many(count: int) -> None:
         _accepts_the_newest_first,
         _accepts_without_taking,
         _ends_twice,
-        _leaves_a_gap,
+        _numbers_two_alike,
         _goes_on_after_the_cancellation,
         _takes_what_does_not_fit,
         _starts_beside_a_run,

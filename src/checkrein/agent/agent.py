@@ -263,7 +263,10 @@ class Agent:
         asyncio.get_running_loop()
         options, signal = self._options, CancelSignal()
         publisher = Publisher(
-            options.ids.new_id(), max_deltas=options.max_buffered_deltas, notify=partial(self._notify, signal)
+            options.ids.new_id(),
+            max_deltas=options.max_buffered_deltas,
+            audience=self._listeners.members,
+            tell=partial(self._tell, signal),
         )
         engine = Engine(self._kit, options=options, publisher=publisher, signal=signal)
         return AgentRun(engine, self._conversation, max_steps=self._max_steps, on_release=self._release)
@@ -275,9 +278,8 @@ class Agent:
     def _release(self) -> None:
         self._run = None
 
-    def _notify(self, signal: CancelSignal, event: AgentEvent) -> None:
-        if self._listeners:
-            outside(lambda: self._listeners.tell(event, signal))
+    def _tell(self, signal: CancelSignal, event: AgentEvent) -> None:
+        outside(lambda: self._listeners.tell(event, signal))
 
     def _on_listener_failed(self) -> None:
         if self._conversation.state.phase is AgentPhase.RUNNING:

@@ -26,7 +26,6 @@ from checkrein.kernel.agent import (
     fits_continue,
     fits_prompt,
     fits_queue,
-    goes_on_after,
     with_cleared,
     with_queued,
 )
@@ -74,11 +73,6 @@ class Conversation:
     def queued(self) -> Queued:
         """What waits in the queues."""
         return self._inbox.snapshot()
-
-    @property
-    def room(self) -> int:
-        """How many messages a turn may have: what is queued has its place already."""
-        return self.state.room - self.state.queued
 
     def evolve(self, event: AgentEvent) -> None:
         """Move the machine.
@@ -158,14 +152,10 @@ class Conversation:
         self.state = with_cleared(self.state)
         return self._inbox.clear()
 
-    def goes_on_after(self, step: Step) -> bool:
-        """Tell whether another request follows a turn."""
-        return goes_on_after(self.state, messages=step.added, had_calls=step.had_calls)
-
     def adopt(self, step: Step) -> tuple[UserMessage, ...]:
         """Adopt a turn after which the run goes on; return the queued messages that the boundary after it accepts."""
         self.messages = step.transcript
-        self.evolve(TurnFinished(step.added, step.had_calls))
+        self.state = AGENT_MACHINE.evolve(self.state, TurnFinished(step.added, step.had_calls))
         if self.state.phase is AgentPhase.RUNNING:
             return ()
         queue: QueueName = "steering" if self.state.phase is AgentPhase.STEERING_BOUNDARY else "follow_up"

@@ -42,12 +42,15 @@ class Listeners:
     Args:
         clock: starts what listeners return.
         on_failure: told that one failed.
+
+    Attributes:
+        members: who listens now, by number.
     """
 
     def __init__(self, clock: Clock, on_failure: Callable[[], None]) -> None:
         self._clock = clock
         self._on_failure = on_failure
-        self._listeners: dict[int, Listener] = {}
+        self.members: dict[int, Listener] = {}
         self._last_id = 0
         self._errors: deque[SubscriberError] = deque(maxlen=MAX_ERRORS)
 
@@ -56,24 +59,20 @@ class Listeners:
         """The last failures, oldest first."""
         return tuple(self._errors)
 
-    def __bool__(self) -> bool:
-        """Return whether anybody listens."""
-        return bool(self._listeners)
-
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Add a listener and return what removes it; calling that again does nothing."""
         self._last_id += 1
         number = self._last_id
-        self._listeners[number] = listener
+        self.members[number] = listener
 
         def unsubscribe() -> None:
-            self._listeners.pop(number, None)
+            self.members.pop(number, None)
 
         return unsubscribe
 
     def tell(self, event: AgentEvent, signal: CancelSignal) -> None:
         """Call those who listen now, in order."""
-        for number, listener in tuple(self._listeners.items()):
+        for number, listener in tuple(self.members.items()):
             try:
                 answer = listener(event, signal)
                 if inspect.isawaitable(answer):

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 
 from checkrein.agent.conversation import Conversation
 from checkrein.errors import AgentStateError
-from checkrein.kernel.agent import AgentPhase, CancelAccepted, Ended, LoopEnded, Settled
+from checkrein.kernel.agent import AgentPhase, CancelAccepted, Ended, LoopEnded, Settled, goes_on_after
 from checkrein.loop.driver import Run
 from checkrein.loop.engine import Engine, Step
 from checkrein.loop.events import RunResult
@@ -70,15 +70,17 @@ class AgentRun(Run):
         _inside.set(self)
         conversation = self._conversation
         while True:
-            step = await self.engine.step(conversation.messages, conversation.room)
+            step = await self.engine.step(conversation.messages, conversation.state.turn_room)
             end = self._end_after(step)
             if end is not None:
                 return end
-            self.announce(conversation.adopt(step))
+            accepted = conversation.adopt(step)
+            if accepted:
+                self.announce(accepted)
 
     def _end_after(self, step: Step) -> RunResult | None:
         """Adopt the last turn and return the end, or None when the run goes on."""
-        if not step.stop and self._conversation.goes_on_after(step):
+        if not step.stop and goes_on_after(self._conversation.state, had_calls=step.had_calls):
             return None
         kind = "max_steps" if step.had_calls else "completed"
         self._conversation.finish(step, Ended(kind, step.added, step.had_calls))

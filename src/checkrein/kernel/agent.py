@@ -10,9 +10,10 @@ Capacity is reserved ahead: what is queued must fit even after the largest turn 
 n the transcript's length, and b the most content blocks of a response, each sum below must stay within the limit on messages.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import ClassVar, Final, Literal, TypeAlias
+from operator import attrgetter
+from typing import ClassVar, Final, Literal, TypeAlias, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -120,9 +121,9 @@ class AgentState(msgspec.Struct, frozen=True):
         return self.phase in _OPEN
 
     @property
-    def room(self) -> int:
-        """Messages that the transcript can still take."""
-        return self.limits.messages - self.length
+    def turn_room(self) -> int:
+        """Messages that a turn may have: what is queued has its place already."""
+        return self.limits.messages - self.length - self.steering - self.follow_ups
 
 
 class Prompted(msgspec.Struct, frozen=True, gc=False):
@@ -228,10 +229,9 @@ def with_cleared(state: AgentState) -> AgentState:
     return replace(state, steering=0, follow_ups=0)
 
 
-def goes_on_after(state: AgentState, *, messages: int, had_calls: bool) -> bool:
-    """Tell whether another request follows a turn of so many messages, which is not adopted yet."""
-    after = _adopted(state, messages, had_calls=had_calls)
-    return after.steps_left > 0 if had_calls else boundary_after(after, had_calls=False) is not None
+def goes_on_after(state: AgentState, *, had_calls: bool) -> bool:
+    """Tell whether another request follows the turn in progress, if a step is left: after calls always, else when something is queued."""
+    return state.steps_left > 1 and (had_calls or state.queued > 0)
 
 
 def boundary_after(state: AgentState, *, had_calls: bool) -> QueueName | None:
@@ -348,8 +348,7 @@ def _settled(state: AgentState, _event: AgentEvent) -> AgentState:
     return replace(state, phase=_I, steps_left=0)
 
 
-def _type_of(event: AgentEvent) -> str:
-    return event.type
+_type_of: Final = cast("Callable[[AgentEvent], str]", attrgetter("type"))
 
 
 def _subject_of(_state: AgentState) -> str:

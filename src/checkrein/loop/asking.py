@@ -12,6 +12,7 @@ from checkrein.errors import ModelError
 from checkrein.loop.events import ModelRetried
 from checkrein.loop.kit import StreamOf
 from checkrein.loop.request import Answer, ResponseCollector
+from checkrein.messages import Usage
 from checkrein.ports.clock import TimerHandle
 from checkrein.ports.model import ModelRequest, ModelStream
 from checkrein.tools.results import describe_error
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from checkrein.loop.engine import Engine
 
 __all__ = ["ask"]
+
+_NOTHING_USED = Usage()
 
 
 async def ask(engine: "Engine", stream_of: StreamOf, request: ModelRequest) -> Answer:
@@ -47,12 +50,17 @@ async def ask(engine: "Engine", stream_of: StreamOf, request: ModelRequest) -> A
 
 async def _attempt(engine: "Engine", stream_of: StreamOf, request: ModelRequest) -> Answer:
     collector = ResponseCollector(request, engine.options.limits, engine.publisher.chunk)
-    seconds = engine.options.idle_timeout_seconds
+    signal, seconds = engine.signal, engine.options.idle_timeout_seconds
     alarm = None if seconds is None else _Alarm(engine, seconds)
     stream: ModelStream | None = None
     try:
-        stream = stream_of(request, engine.signal)
-        await _read(engine, stream, collector, alarm)
+        stream = stream_of(request, signal)
+        async for item in stream:
+            if signal.is_cancelled:
+                raise asyncio.CancelledError(signal.reason)  # noqa: TRY301  a stream is left the same way whoever cancels
+            if alarm is not None:
+                alarm.hear()
+            collector.take(item)
     except GeneratorExit:
         raise
     except BaseException as error:
@@ -62,22 +70,13 @@ async def _attempt(engine: "Engine", stream_of: StreamOf, request: ModelRequest)
             raise
         raise _silence(engine) if is_silent else _failure(error) from error
     finally:
-        if collector.response is not None:
+        if collector.response is not None and collector.response.usage != _NOTHING_USED:
             engine.count(collector.response.usage)
     if alarm is not None and alarm.stop():
         raise _silence(engine)
-    engine.raise_if_stopped()
+    if signal.is_cancelled:
+        raise asyncio.CancelledError(signal.reason)
     return collector.finished()
-
-
-async def _read(engine: "Engine", stream: ModelStream, collector: ResponseCollector, alarm: "_Alarm | None") -> None:
-    signal, take = engine.signal, collector.take
-    async for item in stream:
-        if signal.is_cancelled:
-            raise asyncio.CancelledError(signal.reason)
-        if alarm is not None:
-            alarm.hear()
-        take(item)
 
 
 def _failure(error: BaseException) -> ModelError:

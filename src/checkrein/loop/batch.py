@@ -4,6 +4,7 @@ The invariant: while the batch runs, and after it was cut short, it can say of e
 """
 
 import asyncio
+from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 
@@ -13,7 +14,7 @@ from checkrein.loop.answers import answer_of, answer_text
 from checkrein.loop.events import ToolFinished, ToolStarted, UnadoptedCall
 from checkrein.loop.kit import Kit
 from checkrein.loop.options import AfterToolHook, Allow, BeforeToolHook, Deny
-from checkrein.messages import Text, ToolCall, ToolResult, clean_message, malformation
+from checkrein.messages import ContentBlock, Text, ToolCall, ToolResult, clean_message, malformation
 from checkrein.ports.tool import CancelSignal, ToolContext
 from checkrein.tools.dispatch import PreparedCall, execute_here
 from checkrein.tools.outcomes import AcceptedJob, Done, FailedCall, Outcome, OutcomeUnknown, Pending
@@ -46,18 +47,16 @@ class _Item:
         call: what the model asked for.
         state: what is known of it.
         result: its answer, once there is one.
-        was_valid: its arguments were valid.
         task: the task that makes it.
         may_cancel: that task may be cancelled now.
     """
 
-    __slots__ = ("call", "may_cancel", "result", "state", "task", "was_valid")
+    __slots__ = ("call", "may_cancel", "result", "state", "task")
 
     def __init__(self, call: ToolCall) -> None:
         self.call = call
         self.state: CallState = "not_started"
         self.result: ToolResult | None = None
-        self.was_valid = True
         self.task: asyncio.Task[object] | None = None
         self.may_cancel = True
 
@@ -72,12 +71,14 @@ class Batch:
 
     Attributes:
         is_running: calls are being made.
+        invalid: how many calls had invalid arguments.
     """
 
     def __init__(self, engine: "Engine", kit: Kit, calls: tuple[ToolCall, ...]) -> None:
         self._engine = engine
         self._kit = kit
-        self._items = [_Item(call) for call in calls]
+        self._items = tuple(map(_Item, calls))
+        self.invalid = 0
         self._signal = engine.signal
         self._room = MAX_CHARACTERS
         self.is_running = False
@@ -85,11 +86,6 @@ class Batch:
     def unadopted(self) -> tuple[UnadoptedCall, ...]:
         """Return what became of the calls, for a turn that is dropped."""
         return tuple(UnadoptedCall(item.call, item.state, item.result) for item in self._items)
-
-    @property
-    def was_all_invalid(self) -> bool:
-        """Whether no call of the batch had valid arguments."""
-        return not any(item.was_valid for item in self._items)
 
     def interrupt(self, reason: str) -> None:
         """Tell the calls to stop, and cancel at once those that may be cancelled."""
@@ -108,32 +104,22 @@ class Batch:
         """
         self.is_running = True
         try:
-            if self._may_overlap():
-                await self._overlapping()
-            else:
-                await self._one_by_one()
+            if self._engine.options.tool_execution == "parallel" and self._may_overlap():
+                return await self._overlapping()
+            results: tuple[ToolResult, ...] = ()
+            for item in self._items:
+                item.task = self._engine.task
+                results += (await self._one(item),)
+                item.task = None
+            return results
         finally:
             self.is_running = False
-        results = tuple(item.result for item in self._items if item.result is not None)
-        if len(results) < len(self._items):
-            msg = "the task of a call was cancelled"
-            raise asyncio.CancelledError(msg)
-        return results
 
     def _may_overlap(self) -> bool:
-        if self._engine.options.tool_execution != "parallel" or len(self._items) == 1:
-            return False
         tools = (self._kit.preparer.tools.get(item.call.name) for item in self._items)
-        return not any(tool is not None and tool.traits.sequential for tool in tools)
+        return len(self._items) > 1 and not any(tool is not None and tool.traits.sequential for tool in tools)
 
-    async def _one_by_one(self) -> None:
-        task = self._engine.task
-        for item in self._items:
-            item.task = task
-            await self._one(item)
-            item.task = None
-
-    async def _overlapping(self) -> None:
+    async def _overlapping(self) -> tuple[ToolResult, ...]:
         """Make all calls at the same time, each in a task of its own; the first that ends the run stops the others.
 
         They have a signal of their own, set when the run is cancelled and when one of them ends it.
@@ -141,7 +127,7 @@ class Batch:
         self._signal = CancelSignal()
         slots = asyncio.Semaphore(MAX_OVERLAP)
         spawn = self._engine.options.clock.spawn
-        tasks: list[asyncio.Task[None]] = []
+        tasks: list[asyncio.Task[ToolResult]] = []
         try:
             for item in self._items:
                 task = item.task = spawn(self._in_slot(slots, item), name=f"call-{item.call.id}")
@@ -153,14 +139,16 @@ class Batch:
         finally:
             for task in tasks:
                 task.cancel()
-        for task in (*(task for task in tasks if not task.cancelled() and task.exception()), *tasks):
-            task.result()
+        for task in tasks:
+            if not task.cancelled() and task.exception() is not None:
+                task.result()
+        return tuple(task.result() for task in tasks)
 
-    async def _in_slot(self, slots: asyncio.Semaphore, item: _Item) -> None:
+    async def _in_slot(self, slots: asyncio.Semaphore, item: _Item) -> ToolResult:
         async with slots:
-            await self._one(item)
+            return await self._one(item)
 
-    async def _ended(self, tasks: list["asyncio.Task[None]"]) -> None:
+    async def _ended(self, tasks: list["asyncio.Task[ToolResult]"]) -> None:
         """Wait until all calls have ended. Once one ended the run, the others have the grace to stop."""
         done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
         if not pending:
@@ -170,27 +158,37 @@ class Batch:
         self.interrupt("another call of the turn ended the run")
         await asyncio.wait(pending)
 
-    async def _one(self, item: _Item) -> None:
-        self._signal.raise_if_cancelled()
-        before = self._engine.options.hooks.before_tool_call
-        call = item.call
-        if before is None:
+    async def _one(self, item: _Item) -> ToolResult:
+        """Make one call, from the hook before it to the event after it.
+
+        Raises:
+            FatalCall: the tool ended the run.
+            asyncio.CancelledError: the run was cancelled, or another call ended it; the item says whether the body began.
+        """
+        if self._signal.is_cancelled:
+            raise asyncio.CancelledError(self._signal.reason)
+        call, hooks = item.call, self._engine.options.hooks
+        outcome: Outcome
+        if hooks.before_tool_call is None:
             prepared = self._kit.preparer.prepare(call.name, call.arguments, malformed=call.malformed)
         else:
-            prepared = await self._decided(before, call)
+            prepared = await self._decided(hooks.before_tool_call, call)
         if isinstance(prepared, FailedCall):
-            item.was_valid = prepared.kind != "schema"
+            self.invalid += prepared.kind == "schema"
             outcome = prepared
         else:
-            outcome = await self._made(item, prepared)
+            outcome = await self._begun(item, prepared)
+            item.may_cancel = True
+            if not isinstance(outcome, Done):
+                outcome = await self._settled(item, prepared, outcome)
         result = self._answer(item, outcome)
-        after = self._engine.options.hooks.after_tool_call
         # A turn that will not be adopted has no results to change.
-        if after is not None and not self._signal.is_cancelled:
-            result = await self._changed(after, call, result)
-        self._finish(item, result)
+        if hooks.after_tool_call is not None and not self._signal.is_cancelled:
+            result = await self._changed(hooks.after_tool_call, call, result)
+        result = self._finish(item, result)
         if isinstance(outcome, FailedCall) and outcome.fatal:
             raise FatalCall(outcome.message)
+        return result
 
     async def _decided(self, before: BeforeToolHook, call: ToolCall) -> PreparedCall | FailedCall:
         """Ask the hook, then check name and arguments; a hook's new arguments are checked like the model's."""
@@ -206,36 +204,47 @@ class Batch:
             return self._kit.preparer.prepare(call.name, decision)
         return self._kit.preparer.prepare(call.name, call.arguments, malformed=call.malformed)
 
-    async def _made(self, item: _Item, prepared: PreparedCall) -> Done | FailedCall | OutcomeUnknown:
-        """Run the body.
+    def _begun(self, item: _Item, prepared: PreparedCall) -> Awaitable[Outcome]:
+        """Say that the body is about to run, and return what runs it.
 
         Raises:
-            asyncio.CancelledError: the run was cancelled, or another call ended it; the item says whether the body began.
+            asyncio.CancelledError: the run was cancelled; the body never runs.
         """
-        engine, call_id, traits = self._engine, item.call.id, prepared.tool.traits
-        self._signal.raise_if_cancelled()
-        engine.publisher.publish(ToolStarted, call_id, prepared.tool.name, prepared.arguments)
-        self._signal.raise_if_cancelled()
+        call_id, traits, signal = item.call.id, prepared.tool.traits, self._signal
+        if not signal.is_cancelled:
+            self._engine.publisher.publish(ToolStarted, call_id, item.call.name, prepared.arguments)
+        if signal.is_cancelled:
+            raise asyncio.CancelledError(signal.reason)
+        # From here on nobody knows the outcome until the body gives one.
         item.state = "outcome_unknown"
-        context = ToolContext(
-            call_id=call_id,
-            attempt=1,
-            idempotency_key=f"{engine.run_id}/{engine.step_number}/{call_id}",
-            signal=self._signal,
-            progress=partial(self._report, item),
-        )
-        outcome: Outcome
+        context = self._context(item)
         if traits.timeout_seconds is None:
             item.may_cancel = traits.cancellable
-            outcome = await execute_here(prepared, context)
-        else:
-            # A timed body has a task of its own, which heeds the signal and has its own grace.
-            item.may_cancel = False
-            outcome = await engine.dispatcher(self._kit).execute(prepared, context)
-        item.may_cancel = True
+            return execute_here(prepared, context)
+        # A timed body has a task of its own, which heeds the signal and has its own grace.
+        item.may_cancel = False
+        return self._engine.dispatcher(self._kit).execute(prepared, context)
+
+    def _context(self, item: _Item) -> ToolContext:
+        key = f"{self._engine.run_id}/{self._engine.step_number}/{item.call.id}"
+        return ToolContext(item.call.id, 1, key, self._signal, progress=partial(self._report, item))
+
+    async def _settled(
+        self, item: _Item, prepared: PreparedCall, outcome: AcceptedJob | FailedCall | OutcomeUnknown
+    ) -> Done | FailedCall | OutcomeUnknown:
+        """Return what a body that gave no result came to, of a job that it began once there is an outcome.
+
+        Raises:
+            asyncio.CancelledError: the body was told to stop; the item says whether it began.
+        """
         if isinstance(outcome, AcceptedJob):
-            outcome = await self._polled(prepared, outcome, context)
-        return _known(item, outcome)
+            return await self._polled(prepared, outcome, self._context(item))
+        if isinstance(outcome, FailedCall) and outcome.kind == "cancelled":
+            item.state = "not_started"
+            raise asyncio.CancelledError(outcome.message)
+        if isinstance(outcome, OutcomeUnknown) and outcome.cause != "timeout":
+            raise asyncio.CancelledError(outcome.reason)
+        return outcome
 
     def _report(self, item: _Item, text: object) -> None:
         """Publish progress of a call that is being made; what comes later is dropped."""
@@ -256,15 +265,10 @@ class Batch:
 
     def _answer(self, item: _Item, outcome: Done | FailedCall | OutcomeUnknown) -> ToolResult:
         """Turn an outcome into the message that the model gets."""
-        is_done = isinstance(outcome, Done)
-        call = item.call
-        result = item.result = ToolResult(
-            f"{self._engine.run_id}-{self._engine.step_number}-{call.id}",
-            call.id,
-            call.name,
-            outcome.content if is_done and outcome.content else answer_text(outcome),
-            not is_done,
-        )
+        call, is_done = item.call, isinstance(outcome, Done)
+        content = outcome.content if isinstance(outcome, Done) and outcome.content else answer_text(outcome)
+        identity = f"{self._engine.run_id}-{self._engine.step_number}-{call.id}"
+        result = item.result = ToolResult(identity, call.id, call.name, content, not is_done)
         item.state = "finished" if is_done else "failed"
         return result
 
@@ -277,13 +281,16 @@ class Batch:
                 raise
             return replace(result, content=f"the hook after_tool_call failed: {describe_error(error)}", is_error=True)
 
-    def _finish(self, item: _Item, result: ToolResult) -> None:
+    def _finish(self, item: _Item, result: ToolResult) -> ToolResult:
         """Publish a call's answer, within what the whole batch may hold."""
         if self._engine.options.repeat_limit is not None:
             result = self._engine.noted_repeat(item.call, result)
-        result, self._room = _within(result, self._room)
+        self._room -= len(result.content) if isinstance(result.content, str) else _size(result.content)
+        if self._room < 0:
+            result, self._room = _cut(result, self._room), 0
         item.result = result
         self._engine.publisher.publish(ToolFinished, item.call.id, item.call.name, result)
+        return result
 
 
 def _decision(answer: object) -> JsonObject | FailedCall | None:
@@ -305,32 +312,15 @@ def _decision(answer: object) -> JsonObject | FailedCall | None:
             raise TypeError(msg)
 
 
-def _known(item: _Item, outcome: Done | FailedCall | OutcomeUnknown) -> Done | FailedCall | OutcomeUnknown:
-    """Return the outcome of a body that was not told to stop.
-
-    Raises:
-        asyncio.CancelledError: it was; the item says whether it began.
-    """
-    if isinstance(outcome, FailedCall) and outcome.kind == "cancelled":
-        item.state = "not_started"
-        raise asyncio.CancelledError(outcome.message)
-    if isinstance(outcome, OutcomeUnknown) and outcome.cause != "timeout":
-        raise asyncio.CancelledError(outcome.reason)
-    return outcome
+def _size(content: tuple[ContentBlock, ...]) -> int:
+    return sum(len(block.text) for block in content if isinstance(block, Text))
 
 
-def _within(result: ToolResult, room: int) -> tuple[ToolResult, int]:
-    """Return a result with at most `room` characters beside its marks, and what is left of the room."""
-    if isinstance(result.content, str):
-        size = len(result.content)
-        return (result if size <= room else replace(result, content=cut_text(result.content, room))), max(
-            0, room - size
-        )
-    size = sum(len(block.text) for block in result.content if isinstance(block, Text))
-    if size <= room:
-        return result, room - size
-    text = "".join(block.text for block in result.content if isinstance(block, Text))
-    return replace(result, content=cut_text(text, room)), 0
+def _cut(result: ToolResult, room: int) -> ToolResult:
+    """Return a result that is shorter by the characters for which there is no room; blocks become one text."""
+    content = result.content
+    text = content if isinstance(content, str) else "".join(block.text for block in content if isinstance(block, Text))
+    return replace(result, content=cut_text(text, max(0, len(text) + room)))
 
 
 def _adapted(changed: object, result: ToolResult) -> ToolResult:

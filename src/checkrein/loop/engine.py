@@ -17,7 +17,7 @@ from checkrein.loop.asking import ask
 from checkrein.loop.batch import Batch, FatalCall
 from checkrein.loop.events import ErrorCode, RunWarned, UnadoptedCall
 from checkrein.loop.kit import Kit
-from checkrein.loop.options import LoopOptions, PrepareHook, TransformHook
+from checkrein.loop.options import LoopOptions, PrepareHook, ShouldStopHook, TransformHook
 from checkrein.loop.publisher import Publisher
 from checkrein.messages import Message, Text, ToolCall, ToolResult, Transcript, Usage
 from checkrein.ports.model import ModelRequest
@@ -31,7 +31,6 @@ T = TypeVar("T")
 Stop: TypeAlias = Literal["", "repeated_call", "should_stop"]
 INVALID_BATCHES = 3
 """Batches in a row with only invalid arguments after which a run fails."""
-_NOTHING_USED: Final = Usage()
 _MODEL_CODES: Final = frozenset(
     {"MODEL_PROTOCOL_ERROR", "MODEL_STREAM_FAILED", "MODEL_EMPTY", "MODEL_OUTPUT_LIMIT", "MODEL_LIMIT"}
 )
@@ -86,6 +85,7 @@ class Engine:
         self.step_number = 0
         self.task: asyncio.Task[object] | None = None
         self.set_deadline: Callable[[StepFailed | None], None] = _nothing
+        self._hooks = options.hooks
         self._kit = kit
         self._dispatchers: dict[Kit, Dispatcher] = {}
         self._requests = options.request_sequence_start - 1
@@ -146,42 +146,61 @@ class Engine:
         self._batch = None
         self._is_repeating = False
         self.step_number += 1
-        self.raise_if_stopped()
-        if room < 1:
-            raise StepFailed("AGENT_MESSAGE_LIMIT", "the transcript has no room for another response")
-        kit, messages = self._kit, transcript
-        hooks = self.options.hooks
-        if hooks.prepare_turn is not None:
-            kit = await self._chosen_kit(hooks.prepare_turn)
-        if hooks.transform_context is not None:
-            messages = await self._transformed(hooks.transform_context, transcript)
+        self._check_start(room)
+        kit, messages, hooks = self._kit, transcript, self._hooks
+        if hooks.prepare_turn is not None or hooks.transform_context is not None:
+            kit, messages = await self._adjusted(transcript)
         self._requests += 1
         request = ModelRequest(f"request-{self._requests:03}", messages, kit.schemas, kit.settings)
         try:
             answer = await ask(self, kit.stream_of, request)
-        except ModelError as error:
+            added: tuple[Message, ...] = (answer.message,)
+            if answer.calls:
+                self._check_turn(answer.calls, room)
+                batch = self._batch = Batch(self, kit, answer.calls)
+                added += await batch.run()
+                self._check_batch(batch.invalid, len(answer.calls))
+        except (ModelError, FatalCall) as error:
             raise _step_failed(error) from error
-        results: tuple[ToolResult, ...] = ()
-        if answer.calls:
-            self._check_turn(answer.calls, room)
-            results = await self._results(kit, answer.calls)
-            self.raise_if_stopped()
-        grown = transcript.grown((answer.message, *results))
-        stop = await self._stop_after(grown)
-        return Step(grown, 1 + len(results), bool(results), answer.text, stop)
+        grown = transcript.grown(added)
+        stop: Stop = "repeated_call" if self._is_repeating else ""
+        if hooks.should_stop is not None and not stop:
+            # The turn is in progress until its hook has answered.
+            stop = await self._stop_after(hooks.should_stop, grown)
+        return Step(grown, len(added), len(added) > 1, answer.text, stop)
+
+    def _check_start(self, room: int) -> None:
+        if self.signal.is_cancelled:
+            raise asyncio.CancelledError(self.signal.reason)
+        if room < 1:
+            raise StepFailed("AGENT_MESSAGE_LIMIT", "the transcript has no room for another response")
 
     def _check_turn(self, calls: tuple[ToolCall, ...], room: int) -> None:
-        if len({call.id for call in calls}) != len(calls):
+        if len(calls) > 1 and len({call.id for call in calls}) != len(calls):
             raise StepFailed("MODEL_PROTOCOL_ERROR", "two calls of one response have the same id")
         if 1 + len(calls) > room:
             raise StepFailed(
                 "AGENT_MESSAGE_LIMIT", f"a turn of {1 + len(calls)} messages does not fit; there is room for {room}"
             )
 
+    def _check_batch(self, invalid: int, calls: int) -> None:
+        self._invalid_batches = self._invalid_batches + 1 if invalid == calls else 0
+        if self._invalid_batches >= INVALID_BATCHES:
+            raise StepFailed("TOOL_ARGUMENTS_LOOP", f"{INVALID_BATCHES} batches in a row had only invalid arguments")
+        if self.signal.is_cancelled:
+            raise asyncio.CancelledError(self.signal.reason)
+
+    async def _adjusted(self, transcript: Transcript) -> tuple[Kit, Transcript]:
+        """Return what this turn works with, and what its model is sent, after the hooks."""
+        kit, messages, hooks = self._kit, transcript, self._hooks
+        if hooks.prepare_turn is not None:
+            kit = await self._chosen_kit(hooks.prepare_turn)
+        if hooks.transform_context is not None:
+            messages = await self._transformed(hooks.transform_context, transcript)
+        return kit, messages
+
     def count(self, usage: Usage) -> None:
         """Add what a response consumed, whether it was used or not."""
-        if usage == _NOTHING_USED:
-            return
         mine = self.usage
         is_unknown = mine.cost is None or (usage.cost is None and usage.total_tokens)
         self.usage = Usage(
@@ -214,14 +233,7 @@ class Engine:
             text = f"the hook transform_context returned an invalid transcript: {error}"
             raise StepFailed("INVALID_TRANSCRIPT", text) from error
 
-    async def _stop_after(self, transcript: Transcript) -> Stop:
-        """Return why the run stops after this turn, which is in progress until its hook has answered."""
-        if self._is_repeating:
-            return "repeated_call"
-        hook = self.options.hooks.should_stop
-        if hook is None:
-            return ""
-
+    async def _stop_after(self, hook: ShouldStopHook, transcript: Transcript) -> Stop:
         async def asked() -> bool:
             return bool(await answer_of(hook(transcript)))
 
@@ -242,17 +254,6 @@ class Engine:
             raise StepFailed("AGENT_STATE_FAILED", f"the hook {name} failed: {describe_error(error)}") from error
         self.raise_if_stopped()
         return answer
-
-    async def _results(self, kit: Kit, calls: tuple[ToolCall, ...]) -> tuple[ToolResult, ...]:
-        batch = self._batch = Batch(self, kit, calls)
-        try:
-            results = await batch.run()
-        except FatalCall as error:
-            raise _step_failed(error) from error
-        self._invalid_batches = self._invalid_batches + 1 if batch.was_all_invalid else 0
-        if self._invalid_batches >= INVALID_BATCHES:
-            raise StepFailed("TOOL_ARGUMENTS_LOOP", f"{INVALID_BATCHES} batches in a row had only invalid arguments")
-        return results
 
     def noted_repeat(self, call: ToolCall, result: ToolResult) -> ToolResult:
         """Count the same call with the same result in a row: warn the first time it is too often and say so in that result; at twice that the run stops after this turn."""

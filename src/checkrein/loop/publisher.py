@@ -4,7 +4,7 @@ The invariant: numbers are gap-free from 0 in the order of publishing, and after
 behind). The log keeps a bounded number of updates; those beyond it reach listeners only, and one marker stands for them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import TypeVarTuple
 
 from checkrein.loop.events import AgentEvent, ModelChunk, RunFinished, RunResult, RunWarned, ToolProgress
@@ -19,19 +19,32 @@ Ts = TypeVarTuple("Ts")
 class Publisher:
     """Publishes the events of one run.
 
+    Args:
+        run_id: the run.
+        max_deltas: updates that the log keeps.
+        audience: who listens; while it is empty, nobody is told.
+        tell: told each event for the audience.
+
     Attributes:
         run_id: the run.
         log: where the events are kept.
         is_closed: the end was published; everything else is dropped from then on.
     """
 
-    __slots__ = ("_deltas_left", "_dropped", "_max_deltas", "_notify", "is_closed", "log", "run_id")
+    __slots__ = ("_deltas_left", "_dropped", "_events", "_max_deltas", "is_closed", "log", "run_id")
 
-    def __init__(self, run_id: str, *, max_deltas: int, notify: Callable[[AgentEvent], None] | None = None) -> None:
+    def __init__(
+        self,
+        run_id: str,
+        *,
+        max_deltas: int,
+        audience: Sized = (),
+        tell: Callable[[AgentEvent], object] | None = None,
+    ) -> None:
         self.run_id = run_id
-        self.log: StreamLog[AgentEvent, RunResult] = StreamLog()
+        self.log: StreamLog[AgentEvent, RunResult] = StreamLog(audience, tell)
         self.is_closed = False
-        self._notify = notify
+        self._events = self.log.events
         self._max_deltas = self._deltas_left = max_deltas
         self._dropped = 0
 
@@ -41,41 +54,34 @@ class Publisher:
             return
         if self._dropped:
             self._mark_dropped()
-        self._append(kind(len(self.log.events), self.run_id, *fields))
-
-    def _append(self, event: AgentEvent) -> None:
-        self.log.append(event)
-        if self._notify is not None:
-            self._notify(event)
+        self.log.append(kind(len(self._events), self.run_id, *fields))
 
     def chunk(self, request_id: str, chunk: Chunk) -> None:
         """Publish what a model said."""
-        if self._takes_delta():
-            self._append(ModelChunk(len(self.log.events), self.run_id, request_id, chunk))
-        elif self._notify is not None and not self.is_closed:
-            self._notify(ModelChunk(-1, self.run_id, request_id, chunk))
+        if self._deltas_left > 0 and not self.is_closed:
+            self._deltas_left -= 1
+            self.log.append(ModelChunk(len(self._events), self.run_id, request_id, chunk))
+        else:
+            self._drop(ModelChunk(-1, self.run_id, request_id, chunk))
 
     def progress(self, call_id: str, text: str) -> None:
         """Publish what a tool reports."""
-        if self._takes_delta():
-            self._append(ToolProgress(len(self.log.events), self.run_id, call_id, text))
-        elif self._notify is not None and not self.is_closed:
-            self._notify(ToolProgress(-1, self.run_id, call_id, text))
-
-    def _takes_delta(self) -> bool:
-        """Tell whether the log takes one more update, and count it either way."""
-        if self.is_closed:
-            return False
-        if self._deltas_left > 0:
+        if self._deltas_left > 0 and not self.is_closed:
             self._deltas_left -= 1
-            return True
-        self._dropped += 1
-        return False
+            self.log.append(ToolProgress(len(self._events), self.run_id, call_id, text))
+        else:
+            self._drop(ToolProgress(-1, self.run_id, call_id, text))
+
+    def _drop(self, update: ModelChunk | ToolProgress) -> None:
+        """Keep an update out of the log, which is full of them; the audience is told all the same."""
+        if not self.is_closed:
+            self._dropped += 1
+            self.log.tell(update)
 
     def _mark_dropped(self) -> None:
         dropped, self._dropped = self._dropped, 0
         text = f"{dropped} updates were left out of the log, which keeps {self._max_deltas}"
-        self._append(RunWarned(len(self.log.events), self.run_id, "deltas_dropped", text, dropped))
+        self.log.append(RunWarned(len(self._events), self.run_id, "deltas_dropped", text, dropped))
 
     def finish(self, result: RunResult, *, before_result: Callable[[], None]) -> None:
         """Publish the end, then call `before_result`, then give the result to who waits; does nothing when the end was published before."""
@@ -84,6 +90,6 @@ class Publisher:
         if self._dropped:
             self._mark_dropped()
         self.is_closed = True
-        self._append(RunFinished(len(self.log.events), self.run_id, result))
+        self.log.append(RunFinished(len(self._events), self.run_id, result))
         before_result()
         self.log.finish(result)

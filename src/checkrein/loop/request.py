@@ -4,8 +4,7 @@ The invariant: a response leaves this module only when its stream ended with it,
 happens is a `ModelError` with a code, and nothing of that response has had an effect.
 """
 
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -13,12 +12,13 @@ from checkrein.errors import ModelError
 from checkrein.loop.options import ModelLimits
 from checkrein.messages import (
     AssistantMessage,
+    ContentBlock,
     Text,
     Thinking,
     ToolCall,
     Usage,
     clean_block,
-    clean_message,
+    clean_call,
 )
 from checkrein.ports.model import Chunk, ModelRequest, ModelResponse, TextDelta, ThinkingDelta, ToolCallDelta
 from checkrein.values import JsonValue, clean_text
@@ -89,47 +89,48 @@ class ResponseCollector:
         """
         if self.response is not None:
             raise _protocol("the stream went on after its response")
-        if isinstance(item, TextDelta):
-            self._count(item.request_id)
-            delta, self._held_text = self._whole(item.delta, self._held_text)
-            self._text.append(delta)
-            self._publish(self._request_id, item if delta is item.delta else TextDelta(item.request_id, delta))
-        elif isinstance(item, ModelResponse):
-            self._release_held()
+        if isinstance(item, ModelResponse):
+            if self._held_text or self._held_thinking:
+                self._release_held()
             if type(item.usage) is not Usage:
                 raise _protocol(f"the response's usage is a {type(item.usage).__name__}")
             self.response = item
-        elif isinstance(item, ToolCallDelta):
-            self._count(item.request_id)
-            call = _call_of(item)
-            self._calls.append(call)
-            self._publish(self._request_id, item if call is item.call else ToolCallDelta(item.request_id, call))
-        elif isinstance(item, ThinkingDelta):
-            self._count(item.request_id)
-            delta, self._held_thinking = self._whole(item.delta, self._held_thinking)
-            self._thinking.append(delta)
-            self._publish(self._request_id, item if delta is item.delta else ThinkingDelta(item.request_id, delta))
-        else:
+            return
+        if not isinstance(item, (TextDelta, ToolCallDelta, ThinkingDelta)):
             raise _protocol(f"the stream gave a {type(item).__name__}")
-
-    def _count(self, request_id: str) -> None:
-        if request_id != self._request_id:
-            raise _protocol(f"a chunk is for request {request_id!r}, not {self._request_id!r}")
+        if item.request_id != self._request_id:
+            raise _protocol(f"a chunk is for request {item.request_id!r}, not {self._request_id!r}")
         self._chunks += 1
         if self._chunks > self._limits.chunks:
             raise ModelError(f"more than {self._limits.chunks} chunks", code="MODEL_LIMIT")
-
-    def _whole(self, delta: str, held: str) -> tuple[str, str]:
-        """Return a delta as Unicode, and the first half of a surrogate pair at its end, which waits for its second half in the next chunk."""
         try:
-            text = held + delta
+            chunk = self._cleaned(item)
         except TypeError as error:
-            raise _protocol(f"a chunk's delta is a {type(delta).__name__}") from error
+            raise _protocol(f"a chunk is invalid: {error}") from error
+        self._publish(self._request_id, chunk)
+
+    def _cleaned(self, item: TextDelta | ToolCallDelta | ThinkingDelta) -> Chunk:
+        """Keep what a chunk holds, and return it with Unicode text; the same one when nothing was to be done.
+
+        Raises:
+            TypeError: it does not hold what it should.
+        """
+        if isinstance(item, ToolCallDelta):
+            call = clean_call(item.call)
+            self._calls.append(call)
+            return item if call is item.call else ToolCallDelta(item.request_id, call)
+        delta = item.delta
         self._characters += len(delta)
         if self._characters > self._limits.text_characters:
             raise ModelError(f"more than {self._limits.text_characters} characters of text", code="MODEL_LIMIT")
-        rest = text[-1] if text and "\ud800" <= text[-1] <= "\udbff" else ""
-        return clean_text(text[:-1] if rest else text), rest
+        if isinstance(item, TextDelta):
+            if self._held_text or type(delta) is not str or not delta.isascii():
+                delta, self._held_text = _whole(delta, self._held_text)
+            self._text.append(delta)
+        else:
+            delta, self._held_thinking = _whole(delta, self._held_thinking)
+            self._thinking.append(delta)
+        return item if delta is item.delta else type(item)(item.request_id, delta)
 
     def _release_held(self) -> None:
         """Publish halves of pairs whose other half never came, as what replaces them."""
@@ -152,15 +153,18 @@ class ResponseCollector:
             raise ModelError("the stream ended without its response", is_transient=True)
         if response.request_id != self._request_id:
             raise _protocol(f"the response is for request {response.request_id!r}, not {self._request_id!r}")
-        answer = _read(_message_of(response), self._limits)
+        try:
+            answer = _read(response.message, self._limits, self._calls)
+        except TypeError as error:
+            raise _protocol(f"the response's message is invalid: {error}") from error
         if response.stop_reason == "length":
             text = "the response was cut off by the model's output limit; none of it is used"
             raise ModelError(text, code="MODEL_OUTPUT_LIMIT")
-        self._check_chunks(answer)
+        self._check_agreement(answer)
         _check_reason(response.stop_reason, answer)
         return answer
 
-    def _check_chunks(self, answer: Answer) -> None:
+    def _check_agreement(self, answer: Answer) -> None:
         """Compare what was streamed, if any of its kind was, with what the message holds."""
         if self._text and "".join(self._text) != answer.text:
             raise _protocol("the text of the chunks is not the text of the message")
@@ -176,67 +180,58 @@ def _protocol(message: str) -> ModelError:
     return ModelError(message, code="MODEL_PROTOCOL_ERROR")
 
 
-def _call_of(item: ToolCallDelta) -> ToolCall:
-    try:
-        call = clean_block(item.call)
-    except TypeError as error:
-        raise _protocol(f"a chunk's call is invalid: {error}") from error
-    if type(call) is not ToolCall:
-        raise _protocol(f"a chunk's call is a {type(call).__name__}")
-    return call
+def _whole(delta: str, held: str) -> tuple[str, str]:
+    """Return a piece as Unicode, and the first half of a surrogate pair at its end, which waits for its second half in the next piece."""
+    text = held + delta
+    if text and "\ud800" <= text[-1] <= "\udbff":
+        return clean_text(text[:-1]), text[-1]
+    return clean_text(text), ""
 
 
-def _message_of(response: ModelResponse) -> AssistantMessage:
-    try:
-        message = clean_message(response.message)
-    except TypeError as error:
-        raise _protocol(f"the response's message is invalid: {error}") from error
-    if type(message) is not AssistantMessage:
-        raise _protocol(f"the response's message is a {type(message).__name__}")
-    return message
-
-
-def _read(message: AssistantMessage, limits: ModelLimits) -> Answer:
-    """Return a well-formed message with its text and calls.
+def _read(given: object, limits: ModelLimits, streamed: Sequence[ToolCall]) -> Answer:
+    """Return a response's message, cleaned, with its text and calls; calls that were streamed are clean already.
 
     Raises:
+        TypeError: it is no well-shaped response.
         ModelError: it is beyond the limits, or a call has no name or no valid arguments.
     """
-    if len(message.content) > limits.content_blocks:
-        raise ModelError(
-            f"{len(message.content)} content blocks, more than {limits.content_blocks}", code="MODEL_LIMIT"
-        )
+    if type(given) is not AssistantMessage or type(given.content) is not tuple:
+        msg = f"it is a {type(given).__name__}, or holds no tuple of blocks"
+        raise TypeError(msg)
+    if len(given.content) > limits.content_blocks:
+        raise ModelError(f"{len(given.content)} content blocks, more than {limits.content_blocks}", code="MODEL_LIMIT")
+    blocks: list[ContentBlock] = []
     texts: list[str] = []
     calls: list[ToolCall] = []
     characters = 0
-    for block in message.content:
-        if type(block) is ToolCall:
+    for item in given.content:
+        block = item if len(calls) < len(streamed) and item is streamed[len(calls)] else clean_block(item)
+        blocks.append(block)
+        if isinstance(block, ToolCall):
             _check_call(block, limits)
             calls.append(block)
-        elif type(block) is Text:
+            continue
+        characters += len(block.text)
+        if isinstance(block, Text):
             texts.append(block.text)
-            characters += len(block.text)
-        else:
-            characters += len(cast("Thinking", block).text)
     if characters > limits.text_characters:
         raise ModelError(f"{characters} characters of text, more than {limits.text_characters}", code="MODEL_LIMIT")
-    return Answer(message, "".join(texts), tuple(calls))
+    return Answer(AssistantMessage(clean_text(given.id), tuple(blocks)), "".join(texts), tuple(calls))
 
 
 def _check_call(call: ToolCall, limits: ModelLimits) -> None:
     if not call.name:
         raise _protocol(f"call {call.id!r} names no tool")
-    encoded = call.malformed.encode() if call.malformed else call.arguments.encoded
+    encoded = call.arguments.encoded
+    if encoded[:1] != b"{" or (call.malformed and encoded != b"{}"):
+        raise _protocol(f"the arguments of call {call.id!r} are no JSON object")
+    if call.malformed:
+        encoded = call.malformed.encode()
     if len(encoded) > limits.argument_bytes:
         raise ModelError(f"{len(encoded)} bytes of arguments, more than {limits.argument_bytes}", code="MODEL_LIMIT")
-    try:
-        arguments = cast("JsonValue", call.arguments.decoded())
-    except msgspec.DecodeError as error:
-        raise _protocol(f"the arguments of call {call.id!r} are no JSON") from error
-    if not isinstance(arguments, dict) or (call.malformed and arguments):
-        raise _protocol(f"the arguments of call {call.id!r} are no JSON object")
     # Only a text with that many brackets can be that deep.
-    if encoded.count(b"{") + encoded.count(b"[") > limits.argument_depth < _depth(arguments):
+    brackets = encoded.count(b"{") + encoded.count(b"[")
+    if brackets > limits.argument_depth < _depth(call.arguments.decoded()):
         raise ModelError(f"arguments nested deeper than {limits.argument_depth}", code="MODEL_LIMIT")
 
 

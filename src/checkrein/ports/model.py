@@ -55,7 +55,7 @@ class ToolCallDelta(msgspec.Struct, frozen=True, gc=False, tag="tool_call_delta"
 Chunk: TypeAlias = TextDelta | ThinkingDelta | ToolCallDelta
 
 
-class ModelResponse(msgspec.Struct, frozen=True):
+class ModelResponse(msgspec.Struct, frozen=True, gc=False):
     """What one request brought, as a whole.
 
     Attributes:
@@ -81,7 +81,7 @@ class ToolSchema(msgspec.Struct, frozen=True):
     parameters: JsonObject
 
 
-class ModelRequest(msgspec.Struct, frozen=True):
+class ModelRequest(msgspec.Struct, frozen=True, gc=False):
     """What a model is asked.
 
     Attributes:

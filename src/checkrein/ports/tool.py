@@ -30,19 +30,18 @@ class CancelSignal:
     """Tells everyone who looks that work is to stop; set once, never cleared.
 
     Any thread may look; `cancel`, `subscribe` and `wait` belong to the event loop's thread.
+
+    Attributes:
+        is_cancelled: whether cancellation was asked for; to be read only.
     """
 
-    __slots__ = ("_callbacks", "_event", "_reason")
+    __slots__ = ("_callbacks", "_event", "_reason", "is_cancelled")
 
     def __init__(self) -> None:
         self._event: asyncio.Event | None = None
         self._reason: str | None = None
         self._callbacks: dict[object, Callable[[str], None]] = {}
-
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether cancellation was asked for."""
-        return self._reason is not None
+        self.is_cancelled = False
 
     @property
     def reason(self) -> str:
@@ -54,6 +53,7 @@ class CancelSignal:
         if self._reason is not None:
             return False
         self._reason = reason
+        self.is_cancelled = True
         if self._event is not None:
             self._event.set()
         callbacks, self._callbacks = self._callbacks, {}

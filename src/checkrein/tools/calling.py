@@ -8,9 +8,9 @@ import asyncio
 import contextlib
 import inspect
 import typing
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
-from types import CoroutineType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Annotated, cast, get_args, get_origin
 
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from checkrein.ports.tool import ToolContext
 from checkrein.tools.threads import run_in_thread
 
-__all__ = ["Callee", "call_with"]
+__all__ = ["Callee", "call_with", "finished"]
 
 
 class Callee:
@@ -80,7 +80,15 @@ class Callee:
             name for name in self.argument_names if self.signature.parameters[name].default is inspect.Parameter.empty
         )
 
-    async def call(self, values: Mapping[str, object], context: ToolContext, *, inline: bool = False) -> object:
+    async def call(self, values: Mapping[str, object], context: ToolContext) -> object:
+        """Call the function and wait for what it returns; see `begin`.
+
+        Raises:
+            BaseException: whatever the function raises.
+        """
+        return await finished(self.begin(values, context))
+
+    def begin(self, values: Mapping[str, object], context: ToolContext, *, inline: bool = False) -> object:
         """Call the function with those of `values` it takes, and with the context.
 
         Args:
@@ -88,31 +96,49 @@ class Callee:
             context: for the parameters annotated so.
             inline: run a plain function on the event loop.
 
+        Returns:
+            What the function returned, or something to await; `finished` tells the two apart.
+
         Raises:
-            BaseException: whatever the function raises.
+            BaseException: whatever the function raises at once.
         """
         if self.is_async or inline:
-            result = self._invoke(values, context)
-        else:
-            work = partial(self._invoke, values, _for_thread(context))
-            result = await run_in_thread(work, name=f"tool {self.owner}")
-        # The one question is for what nearly every async function returns, the other for everything else.
-        if type(result) is CoroutineType or inspect.isawaitable(result):
-            return await cast("Awaitable[object]", result)
-        return result
+            return self._invoke(values, context)
+        return self._in_thread(values, _for_thread(context))
+
+    async def _in_thread(self, values: Mapping[str, object], context: ToolContext) -> object:
+        return await finished(await run_in_thread(partial(self._invoke, values, context), name=f"tool {self.owner}"))
 
     def _invoke(self, values: Mapping[str, object], context: ToolContext) -> object:
-        named = {name: values[name] for name in self.argument_names if name in values}
-        for name in self.context_names:
-            named[name] = context
-        if not self._positional_names:
-            return self.function(**named)
+        if not self._argument_set.issuperset(values):
+            values = {name: values[name] for name in self.argument_names if name in values}
+        if not self._is_special:
+            return self.function(**values)
+        named = {**values, **dict.fromkeys(self.context_names, context)}
         return self.function(*[named.pop(name) for name in self._positional_names if name in named], **named)
+
+    @cached_property
+    def _argument_set(self) -> frozenset[str]:
+        return frozenset(self.argument_names)
+
+    @cached_property
+    def _is_special(self) -> bool:
+        """Whether some parameters are no arguments, or cannot be given by name."""
+        return bool(self.context_names or self._positional_names)
 
     @cached_property
     def _positional_names(self) -> tuple[str, ...]:
         """The parameters that cannot be given by name."""
         return tuple(name for name, p in self.signature.parameters.items() if p.kind is p.POSITIONAL_ONLY)
+
+
+async def finished(returned: object) -> object:
+    """Return what a function returned, awaited when it is to be awaited.
+
+    Raises:
+        BaseException: whatever awaiting it raises.
+    """
+    return await returned if inspect.isawaitable(returned) else returned
 
 
 async def call_with(function: Callable[[str], object], value: str, *, name: str) -> object:
@@ -122,7 +148,7 @@ async def call_with(function: Callable[[str], object], value: str, *, name: str)
         BaseException: whatever the function raises.
     """
     result = function(value) if _is_async(function) else await run_in_thread(partial(function, value), name=name)
-    return await result if inspect.isawaitable(result) else result
+    return await finished(result)
 
 
 def _without_partial(function: Callable[..., object]) -> Callable[..., object]:

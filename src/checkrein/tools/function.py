@@ -8,8 +8,9 @@ plain one cannot be cancelled, unless it is declared otherwise.
 import inspect
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
+from types import CoroutineType
 from typing import TYPE_CHECKING, TypeAlias, TypedDict, Unpack, cast, overload
 
 from checkrein.errors import DataError, ToolError
@@ -86,6 +87,7 @@ class FunctionTool:
 
     Attributes:
         function: the function as written, to be called directly, for example in a test.
+        traits: what it promises; to be read only.
     """
 
     def __init__(self, function: _Function, options: ToolOptions) -> None:
@@ -97,7 +99,7 @@ class FunctionTool:
         self._body = Callee(function, self._name)
         self._reconcile = self._helper(options.get("reconcile"))
         self._poll = self._helper(options.get("poll"))
-        self._traits = self._promised(options)
+        self.traits = self._promised(options)
         self._bound: tuple[JsonObject, Mapping[str, object]] | None = None
 
     def __repr__(self) -> str:
@@ -113,11 +115,6 @@ class FunctionTool:
     def description(self) -> str:
         """The docstring up to its first section."""
         return summary(inspect.getdoc(self.function) or "")
-
-    @property
-    def traits(self) -> ToolTraits:
-        """What it promises."""
-        return self._traits
 
     @property
     def schema(self) -> JsonObject:
@@ -144,11 +141,15 @@ class FunctionTool:
             InvalidArguments: as `check`; the function was not called.
             Exception: whatever the function raises.
         """
+        signature = self._signature
         # What `check` has just bound is used once: the function may change its arguments.
         checked, self._bound = self._bound, None
-        values = checked[1] if checked and checked[0] is arguments else self._signature.bind(arguments)
-        returned = await self._body.call(values, context, inline=self._traits.inline)
-        return returned if isinstance(returned, Accepted) else _output(returned)
+        values = checked[1] if checked and checked[0] is arguments else signature.bind(arguments)
+        returned = self._body.begin(values, context, inline=self.traits.inline)
+        # The first question is for what nearly every async function returns.
+        if type(returned) is CoroutineType or inspect.isawaitable(returned):
+            returned = await cast("Awaitable[object]", returned)
+        return returned if isinstance(returned, Accepted) else signature.output(returned)
 
     async def probe(self, arguments: JsonObject, context: ToolContext) -> Reconciliation:
         """Ask `reconcile` what became of a call.
@@ -229,11 +230,9 @@ def polled(answer: object) -> PollResult:
 
 
 def _output(value: object) -> ToolOutput:
-    from checkrein.tools.signature import json_form
+    from checkrein.tools.signature import output_of
 
-    if isinstance(value, ToolOutput):
-        return ToolOutput(json_form(value.value), value.artifacts, value.content)
-    return ToolOutput(json_form(value))
+    return output_of(value)
 
 
 def _reconciled(answer: object, name: str) -> Reconciliation:

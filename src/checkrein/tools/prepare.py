@@ -73,7 +73,7 @@ class Preparer:
             schema = self._schemas.get(name) or self._compiled(tool)
             if malformed:
                 return _malformed(tool, malformed)
-            if not schema.accepts(arguments):
+            if not schema.is_valid(arguments.decoded()):
                 return _refused(InvalidArguments(name, schema.issues(arguments)))
             tool.check(arguments)
         except InvalidArguments as error:
@@ -88,9 +88,9 @@ class Preparer:
         Raises:
             DataError: it is invalid.
         """
-        from checkrein.tools.schema import ArgumentSchema
+        from checkrein.tools.schema import compiled
 
-        schema = self._schemas[tool.name] = ArgumentSchema(tool.schema)
+        schema = self._schemas[tool.name] = compiled(tool.schema)
         return schema
 
     def _unknown(self, name: str) -> FailedCall:

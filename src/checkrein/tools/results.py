@@ -38,10 +38,10 @@ def finalise(value: object, *, attempt: int, max_bytes: int) -> Done | AcceptedJ
         max_bytes: the largest canonical JSON a result may have; a larger one becomes text that ends with a marker.
     """
     try:
-        if isinstance(value, Accepted):
-            return _accepted(value)
         if isinstance(value, ToolOutput):
             return _done(value, max_bytes)
+        if isinstance(value, Accepted):
+            return _accepted(value)
     except ToolError as error:
         return FailedCall("internal", describe_error(error), attempts=attempt)
     return FailedCall("internal", f"the tool gave a {type(value).__name__}, no output", attempts=attempt)
@@ -85,7 +85,7 @@ def _accepted(value: Accepted) -> AcceptedJob:
 
 def _done(output: ToolOutput, max_bytes: int) -> Done:
     try:
-        encoded = _encoded(output.value)
+        encoded = canonical_json(output.value, max_bytes=_UNLIMITED)
     except InvalidJson as error:
         msg = f"the tool's result cannot be recorded as JSON: {error}"
         raise ToolError(msg) from error

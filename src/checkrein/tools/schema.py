@@ -5,6 +5,7 @@ and what was expected there, so that a model can correct itself in one round tri
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import NoReturn, Protocol, cast
 
 import jsonschema_rs
@@ -12,7 +13,7 @@ import jsonschema_rs
 from checkrein.errors import DataError
 from checkrein.values import JsonObject, clean_text, shorten
 
-__all__ = ["ArgumentSchema", "Issues", "pointer"]
+__all__ = ["ArgumentSchema", "Issues", "compiled", "pointer"]
 
 Issues = tuple[tuple[str, str], ...]
 """Pairs of JSON Pointer and what was expected there."""
@@ -35,6 +36,9 @@ def _deny(uri: str) -> NoReturn:
 class ArgumentSchema:
     """A tool's schema, compiled.
 
+    Attributes:
+        is_valid: tells whether arguments, as plain values, are valid; cheaper than an empty list of issues.
+
     Raises:
         DataError: on creation, when it is no valid JSON Schema 2020-12, refers outside itself, or has a pattern that cannot be matched in
             linear time (look-around, back references).
@@ -45,14 +49,11 @@ class ArgumentSchema:
             self._validator = jsonschema_rs.Draft202012Validator(
                 schema.decoded(), retriever=_deny, pattern_options=jsonschema_rs.RegexOptions()
             )
+            self.is_valid = self._validator.is_valid
         except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
             reason = getattr(error, "message", "") or str(error)
             msg = f"the schema is invalid: {shorten(clean_text(reason), 500)}"
             raise DataError(msg) from error
-
-    def accepts(self, arguments: JsonObject) -> bool:
-        """Tell whether `arguments` are valid; cheaper than an empty list of issues."""
-        return self._validator.is_valid(arguments.decoded())
 
     def issues(self, arguments: JsonObject) -> Issues:
         """Return what is wrong with `arguments`, at most 20 issues; nothing when they are valid."""
@@ -62,6 +63,16 @@ class ArgumentSchema:
             if len(found) >= MAX_ISSUES:
                 break
         return tuple(dict.fromkeys(found))[:MAX_ISSUES]
+
+
+@lru_cache(maxsize=256)
+def compiled(schema: JsonObject) -> ArgumentSchema:
+    """Return a schema, compiled once for all who use an equal one.
+
+    Raises:
+        DataError: as `ArgumentSchema`.
+    """
+    return ArgumentSchema(schema)
 
 
 def _explained(error: jsonschema_rs.ValidationError) -> list[tuple[str, str]]:

@@ -16,12 +16,13 @@ from pydantic.errors import PydanticSchemaGenerationError
 from pydantic.json_schema import GenerateJsonSchema
 
 from checkrein.errors import InvalidArguments, InvalidJson
+from checkrein.ports.tool import ToolOutput
 from checkrein.tools.calling import Callee
 from checkrein.tools.docstrings import documented_arguments
 from checkrein.tools.schema import MAX_ISSUES, pointer
 from checkrein.values import JsonObject, clean_text, shorten
 
-__all__ = ["Signature", "json_form"]
+__all__ = ["Signature", "json_form", "output_of"]
 
 _MAX_NESTING = 130
 _PLAIN = frozenset({str, int, float, bool})
@@ -47,6 +48,8 @@ class Signature:
             reason = shorten(str(error).partition("\n")[0], 500)
             msg = f"tool {callee.owner}: {callee.name} takes something that has no JSON form: {reason}"
             raise TypeError(msg) from error
+        self._validate: Callable[[bytes], dict[str, object]] = self._adapter.validator.validate_json
+        self.output = output_of
         self.schema = JsonObject(_described(schema, documented_arguments(inspect.getdoc(callee.function) or "")))
 
     def bind(self, arguments: JsonObject) -> Mapping[str, object]:
@@ -56,7 +59,7 @@ class Signature:
             InvalidArguments: a rule that a schema cannot express is broken (a model's own validator, a number too large).
         """
         try:
-            return cast("dict[str, object]", self._adapter.validate_json(arguments.encoded))
+            return self._validate(arguments.encoded)
         except ValidationError as error:
             found = error.errors(include_url=False, include_input=False, include_context=False)
             issues = tuple((pointer(item["loc"]), shorten(clean_text(item["msg"]), 300)) for item in found[:MAX_ISSUES])
@@ -96,14 +99,25 @@ def _described(schema: Mapping[str, object], descriptions: Mapping[str, str]) ->
     return {**schema, "properties": told}
 
 
+def output_of(value: object) -> ToolOutput:
+    """Return what a function returned as a tool's output.
+
+    Raises:
+        InvalidJson: it is nested too deeply, or contains itself.
+    """
+    if value is None or type(value) in _PLAIN:
+        return ToolOutput(value)
+    if isinstance(value, ToolOutput):
+        return ToolOutput(json_form(value.value), value.artifacts, value.content)
+    return ToolOutput(json_form(value))
+
+
 def json_form(value: object, nesting: int = 0) -> object:
     """Return `value` with pydantic models, dataclasses and msgspec structs in it replaced by what they are as JSON; the rest stays.
 
     Raises:
         InvalidJson: it is nested too deeply, or contains itself.
     """
-    if value is None or type(value) in _PLAIN:
-        return value
     if nesting > _MAX_NESTING:
         msg = "nested too deeply"
         raise InvalidJson(msg)
