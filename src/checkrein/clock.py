@@ -47,6 +47,10 @@ def run_bounded(work: Coroutine[object, object, T], *, seconds: float) -> T:
         KeyboardInterrupt: the program was interrupted.
         BaseException: whatever the coroutine raises.
     """
+    if _is_loop_running():
+        work.close()
+        msg = "an event loop is running in this thread already: await there instead"
+        raise RuntimeError(msg)
     runner = asyncio.Runner()
     try:
         return runner.run(work)
@@ -56,18 +60,34 @@ def run_bounded(work: Coroutine[object, object, T], *, seconds: float) -> T:
         asyncio.set_event_loop(None)
 
 
+def _is_loop_running() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 def close_loop(loop: asyncio.AbstractEventLoop, *, seconds: float) -> None:
     """Cancel all tasks of a loop that is not running, wait for them and for open generators at most `seconds` each, and close it."""
     left = asyncio.all_tasks(loop)
     for task in left:
         task.cancel()
-    if left:
-        loop.run_until_complete(asyncio.wait(left, timeout=seconds))
-    closing = loop.create_task(loop.shutdown_asyncgens())
-    loop.run_until_complete(asyncio.wait((closing,), timeout=seconds))
+    _wait_for(loop, left, seconds)
+    _wait_for(loop, {loop.create_task(loop.shutdown_asyncgens())}, seconds)
     # What still runs is left behind for good; that it is destroyed one day is nothing to report.
     loop.set_exception_handler(lambda _loop, _context: None)
     loop.close()
+
+
+def _wait_for(loop: asyncio.AbstractEventLoop, tasks: "set[asyncio.Task[object]]", seconds: float) -> None:
+    if not tasks:
+        return
+    done, pending = loop.run_until_complete(asyncio.wait(tasks, timeout=seconds))
+    # Kept, because a coroutine that ignores being cancelled also ignores being closed, and says so.
+    _running.update(pending)
+    for task in done:
+        _settle(task)
 
 
 def jitter(seconds: float, *, spread: float = 0.5) -> float:
