@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import random  # noqa: TID251  seeded, so that a freeze can be made again
 import signal
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,8 +22,12 @@ LANES = 4
 PATIENCE_SECONDS = 20.0
 EARLY = 0.5
 """Share of the stopped workers that go on while the other one still works."""
-MOMENTS = ("before append", "before body stamp", "before body write_file", "after body")
+MOMENTS: tuple[str, ...] = ("before append", "before body stamp", "before body write_file", "after body")
 """Where a worker is stopped: something of it must come too late. A body that must not run twice is not stopped before it began, because once granted it begins late."""
+LATE_FILES: tuple[str, ...] = ("before body stamp", "before body write_file")
+"""Of these, those at which it goes on by writing a file into its folder."""
+FILES = 0.3
+"""Share of the workers that are stopped at one of those."""
 
 
 @dataclass
@@ -72,7 +77,7 @@ async def freeze(folder: Path, *, times: int, seed: int) -> Chill:
                 chill.faults.append(f"freeze {number}: {error}")
 
     try:
-        points = await _points(arena)
+        points = {among: await _points(arena, among) for among in (MOMENTS, LATE_FILES)}
         await asyncio.gather(*(lane() for _ in range(LANES)))
     finally:
         await arena.aclose()
@@ -80,9 +85,9 @@ async def freeze(folder: Path, *, times: int, seed: int) -> Chill:
     return chill
 
 
-async def _points(arena: Arena) -> int:
-    """Return how many moments there are in a run that nobody stops."""
-    child = Child(Job(str(arena.folder), await arena.submit(), among=MOMENTS))
+async def _points(arena: Arena, among: Sequence[str]) -> int:
+    """Return how many such moments there are in a run that nobody stops."""
+    child = Child(Job(str(arena.folder), await arena.submit(), among=among))
     try:
         _, said = await child.ended()
     finally:
@@ -90,10 +95,11 @@ async def _points(arena: Arena) -> int:
     return len(said.points)
 
 
-async def _one(arena: Arena, chill: Chill, chance: random.Random, points: int) -> None:
+async def _one(arena: Arena, chill: Chill, chance: random.Random, points: Mapping[tuple[str, ...], int]) -> None:
     run_id = await arena.submit()
-    at, is_early = chance.randint(1, points), chance.random() < EARLY
-    stale = Child(Job(str(arena.folder), run_id, at=at, among=MOMENTS, stops=True, name="stale"))
+    among = LATE_FILES if chance.random() < FILES else MOMENTS
+    at, is_early = chance.randint(1, points[among]), chance.random() < EARLY
+    stale = Child(Job(str(arena.folder), run_id, at=at, among=among, stops=True, name="stale"))
     taker = None
     try:
         await _until_stopped(arena, stale)

@@ -11,7 +11,7 @@ from tests.crash.freezes import freeze
 FREEZES = 20
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(max(300, counts.amount(300)))
 async def test_every_late_write_of_a_stopped_worker_is_refused_and_recorded(tmp_path: Path) -> None:
     chill = await freeze(tmp_path / "arena", times=counts.amount(FREEZES), seed=counts.seed())
     print(chill)  # noqa: T201  shown when it fails

@@ -10,7 +10,7 @@ from tests.crash.kills import Campaign
 KILLS = 200
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(max(600, counts.amount(600)))
 async def test_every_run_reaches_one_end_and_nothing_is_done_twice_however_often_its_workers_are_killed(
     tmp_path: Path,
 ) -> None:
