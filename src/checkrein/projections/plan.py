@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias, cast
 import msgspec
 from msgspec.structs import replace
 
+from checkrein.errors import DamagedLog
 from checkrein.kernel.events import (
     CheckFailed,
     Event,
@@ -130,13 +131,21 @@ class PlanView(msgspec.Struct, frozen=True):
 
 
 def fold_plan(events: Iterable[Event], view: PlanView | None = None) -> PlanView:
-    """Return the view after `events`; other events than those of plans and notes change nothing."""
+    """Return the view after `events`; other events than those of plans and notes change nothing.
+
+    Raises:
+        DamagedLog: an event is about a step that is not in the plan.
+    """
     # The handlers write the steps' status into this one copy, which nobody else sees before the end: a copy for every step would make long plans slow.
     view = PlanView() if view is None else replace(view, status=dict(view.status))
     for event in events:
         handler = _HANDLERS.get(event.data.type)
         if handler is not None:
-            view = handler(view, event)
+            try:
+                view = handler(view, event)
+            except KeyError as error:
+                reason = f"{event.data.type} is about step {error}, which is not in the plan"
+                raise DamagedLog(event.run_id, event.expected_version, reason) from error
     return view
 
 

@@ -8,6 +8,7 @@ import asyncio
 import errno
 import hashlib
 import os
+import re
 import shutil
 import stat
 from collections.abc import Iterable
@@ -28,22 +29,34 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def folder_of(workspace: Path, state: RunState) -> Path:
-    """Return the folder that counts: that of the last lease, or of the last owner that got as far as making it; before all that the one there will be."""
-    made = (workspace / name for name in reversed(state.folders) if (workspace / name).is_dir())
-    return next(made, workspace / (state.folder or state.run_id))
+    """Return the folder that counts: that of the last lease, or of the last owner that got as far as making it; before all that the one there will be.
+
+    Raises:
+        PathEscape: the log names a folder that is none of the run's.
+    """
+    made = (place for name in reversed(state.folders) if (place := _place(workspace, state, name)).is_dir())
+    return next(made, _place(workspace, state, state.folder or state.run_id))
+
+
+def _place(workspace: Path, state: RunState, name: str) -> Path:
+    """Return where a run's folder of that name is; names come from the log, and must not lead elsewhere."""
+    if not re.fullmatch(rf"{re.escape(state.run_id)}(?:\.[0-9]+)?", name):
+        raise PathEscape(name, f"the folders of run {state.run_id} are named by its id")
+    return workspace / name
 
 
 async def prepare_folder(workspace: Path, state: RunState) -> Path:
     """Make the run's folder ready for its new owner, and let `latest` point to it.
 
     Raises:
+        PathEscape: the log names a folder that is none of the run's.
         OSError: the workspace cannot be written.
     """
     return await asyncio.to_thread(_prepare, workspace, state)
 
 
 def _prepare(workspace: Path, state: RunState) -> Path:
-    folder, before = workspace / (state.folder or state.run_id), folder_of(workspace, state)
+    folder, before = _place(workspace, state, state.folder or state.run_id), folder_of(workspace, state)
     if not folder.exists():
         workspace.mkdir(parents=True, exist_ok=True)
         if before == folder:

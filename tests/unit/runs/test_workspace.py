@@ -3,6 +3,7 @@
 import hashlib
 import os
 import threading
+from collections.abc import Awaitable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from checkrein.cli.commands.verify import problems_of
 from checkrein.errors import PathEscape
 from checkrein.kernel.state import Phase
 from checkrein.runs.lease import LONGEST_NAME
-from checkrein.runs.workspace import artifact_of, digest_of, folder_of
+from checkrein.runs.workspace import artifact_of, digest_of, folder_of, prepare_folder
+from tests.unit.kernel.story import running
 from tests.unit.runs.scene import Scene, Script, write
 
 
@@ -111,3 +113,17 @@ async def test_a_worker_with_a_very_long_name_can_hold_a_lease(scene: Scene) -> 
     run_id = await worker.submit(task)
     assert (await worker.advance(run_id)).phase is Phase.SUCCEEDED
     assert ("überlang-" * 50)[:LONGEST_NAME] in (await scene.store.get(run_id)).lease.owner
+
+
+@pytest.mark.parametrize("name", ["../other", "/etc", "run/..", "latest", "runx", "run.2/../..", ".", "run.2\n"])
+async def test_a_folder_that_a_log_names_is_one_of_the_runs_or_refused(tmp_path: Path, name: str) -> None:
+    story = running()
+    story.lease(name)
+    for place in (folder_of, prepare_folder):
+        with pytest.raises(PathEscape, match="named by its id"):
+            await _settled(place(tmp_path, story.state))
+    assert _names(tmp_path) == []
+
+
+async def _settled(given: "Path | Awaitable[Path]") -> Path:
+    return given if isinstance(given, Path) else await given
