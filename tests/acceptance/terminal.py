@@ -83,12 +83,18 @@ class Terminal:
         self.text += data.decode(errors="replace")
         return bool(data)
 
+    def hang_up(self) -> None:
+        """Take the terminal away, as when its window is closed."""
+        os.close(self._ours)
+        self._ours = -1
+
     def close(self) -> None:
-        """Leave no process and no descriptor behind."""
+        """Leave no process and no descriptor behind; safe to call again."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        os.close(self._ours)
+        if self._ours >= 0:
+            self.hang_up()
 
 
 def _take_terminal() -> None:

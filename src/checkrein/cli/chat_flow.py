@@ -14,6 +14,7 @@ from checkrein.cli.screen import shown
 from checkrein.loop.events import (
     AgentEvent,
     Cancelled,
+    Completed,
     Failed,
     MaxSteps,
     MessageAccepted,
@@ -67,6 +68,7 @@ class Flow:
         self._print = print_line
         self._terminal = terminal
         self._style = ""
+        self._has_spoken = False
 
     def take(self, event: AgentEvent) -> None:
         """Show one more event."""
@@ -89,6 +91,7 @@ class Flow:
 
     def _chunk(self, chunk: Chunk) -> None:
         if isinstance(chunk, TextDelta):
+            self._has_spoken = True
             self._say(chunk.delta, "")
         elif isinstance(chunk, ThinkingDelta):
             self._say(chunk.delta, _THINKING)
@@ -119,6 +122,7 @@ class Flow:
 
     def _user(self, message: UserMessage) -> None:
         self.close()
+        self._has_spoken = False
         if self._terminal is None:
             return
         self._print(Text())
@@ -138,6 +142,7 @@ class Flow:
             self._line(f"▸ {name} {arguments}".rstrip(), "cyan")
             return
         self.running.pop(event.call_id, None)
+        self._has_spoken = False
         mark, style = ("✗", "red") if event.result.is_error else ("✓", "green")
         self._line(f"{mark} {name}: {shown(text_of(event.result.content), limit=_SAID)}", style)
 
@@ -145,6 +150,10 @@ class Flow:
         self.close()
         self.running.clear()
         match event.result:
+            case Completed() as end:
+                if not self._has_spoken:  # a model need not stream what it says
+                    self._say(end.final_text, "")
+                    self.close()
             case Cancelled() as end:
                 self._line("cancelled: what was said and done in this turn is not part of the conversation", "yellow")
                 self._unadopted(end.unadopted_calls)
@@ -153,8 +162,7 @@ class Flow:
                 self._unadopted(end.unadopted_calls)
             case MaxSteps() as end:
                 self._line(f"stopped ({end.limit}) after at most {end.max_steps} requests; it can go on", "yellow")
-            case _:
-                return
+        self._has_spoken = False
 
     def _unadopted(self, calls: Sequence[UnadoptedCall]) -> None:
         for item in calls:

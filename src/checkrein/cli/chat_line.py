@@ -60,7 +60,7 @@ class InputLine:
         Longer text is cut so that the cursor is in sight; an ellipsis marks each cut.
         """
         before, after = _shown(self.text[: self.cursor]), _shown(self.text[self.cursor :])
-        room = max(1, width - 1)  # the cursor may stand behind the last character
+        room = max(0, width - 1)  # the cursor may stand behind the last character
         left, right = cell_len(before), cell_len(after)
         if left + right <= room:
             return before + after, left

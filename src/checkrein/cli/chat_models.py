@@ -20,12 +20,13 @@ def model_named(name: str) -> Model:
     """Return the model of that name.
 
     Raises:
-        Usage: none is installed under it, it cannot be imported, or it makes no model.
+        Usage: none is installed under it, or it makes no model.
+        TaskError: it cannot be imported.
         CheckreinError: the provider's own, such as a `MissingExtra`.
     """
     provider, _, variant = name.partition("/")
     try:
-        make = installed(GROUP, provider, "model")
+        make = installed(GROUP, provider, "model", source="--model")
     except LookupError as error:
         msg = f"--model {name}: {error}; {_HINT}"
         raise Usage(msg) from error

@@ -156,12 +156,13 @@ def _points(group: str) -> Mapping[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=group)}
 
 
-def installed(group: str, name: str, what: str) -> object:
+def installed(group: str, name: str, what: str, *, source: str = "task") -> object:
     """Return what an installed entry point names.
 
     Raises:
-        LookupError: there is none of that name, or it cannot be imported.
+        LookupError: there is none of that name.
         MissingExtra: it needs an optional part of checkrein.
+        TaskError: it cannot be imported; `source` is where the name comes from.
     """
     points = _points(group)
     if name not in points:
@@ -169,7 +170,7 @@ def installed(group: str, name: str, what: str) -> object:
         hint = f"did you mean {near[0]!r}? " if near else ""
         msg = f"no {what} {name!r} is installed; {hint}installed are {', '.join(sorted(points)) or 'none'}"
         raise LookupError(msg)
-    return _without_missing("task", name, points[name].load)
+    return _without_missing(source, name, points[name].load)
 
 
 def _without_missing(source: str, key: str, load: Callable[[], T]) -> T:
