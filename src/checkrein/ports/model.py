@@ -112,6 +112,7 @@ class Model(Protocol):
 
         Raises:
             TransientModelError: from the iterator: a failure that may pass (overload, a broken connection).
-            Exception: from the iterator: any other failure.
+            ModelError: from the iterator: a failure that asking again does not mend.
+            Exception: from the iterator: any other failure; it counts as a broken stream, which may pass.
         """
         ...

@@ -9,8 +9,6 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
 from typing import Self, TypeAlias, cast
 
-from msgspec.structs import replace
-
 from checkrein.errors import ModelError
 from checkrein.messages import AssistantMessage, ContentBlock, Text, Thinking, ToolCall, Usage
 from checkrein.ports.model import (
@@ -99,22 +97,26 @@ class ScriptedModel:
         return self._held(item, request, signal)
 
     def _stamped(self, response: ModelResponse, request: ModelRequest) -> ModelResponse:
-        number = next(self._numbers)
-        message = (
-            response.message if response.message.id else replace(response.message, id=f"scripted-message-{number:06}")
-        )
-        return replace(
-            response,
-            id=response.id or f"scripted-response-{number:06}",
-            request_id=response.request_id or request.id,
-            message=message,
+        number, message = next(self._numbers), response.message
+        return ModelResponse(
+            response.id or f"scripted-response-{number:06}",
+            response.request_id or request.id,
+            message if message.id else AssistantMessage(f"scripted-message-{number:06}", message.content),
+            response.stop_reason,
+            response.usage,
         )
 
     async def _held(
         self, make: Generator, request: ModelRequest, signal: CancelSignal
     ) -> AsyncIterator[Chunk | ModelResponse]:
-        async for item in make(request, signal):
-            yield self._stamped(item, request) if isinstance(item, ModelResponse) else item
+        held = make(request, signal)
+        try:
+            async for item in held:
+                yield self._stamped(item, request) if isinstance(item, ModelResponse) else item
+        finally:
+            close = getattr(held, "aclose", None)
+            if close is not None:
+                await close()
 
     def __enter__(self) -> Self:
         """Return the model."""
