@@ -329,7 +329,8 @@ class CallRunner:
         if isinstance(prepared, FailedCall):
             await held.append(*self._reconcile_cause(call, prepared.message))
             return
-        context = self._context(call.call_id, call.attempt, CancelSignal())
+        # A cancelled run still waits for the job's outcome; only a worker that leaves stops asking.
+        context = self._context(call.call_id, call.attempt, held.leaving)
         try:
             answer = await self._dispatcher.poll(prepared, job, context)
         except LookupError as error:

@@ -9,7 +9,7 @@ from checkrein.cli.endings import commands_for
 from checkrein.cli.screen import Screen
 from checkrein.kernel.budget import Amounts, Budget
 from checkrein.kernel.events import Blocked, Cause
-from tests.unit.cli.folders import WRITE, Printed, keys, task_folder
+from tests.unit.cli.folders import WRITE, Printed, Shell, keys, task_folder
 from tests.unit.kernel.story import running
 
 Checkrein = Callable[..., Printed]
@@ -81,6 +81,28 @@ def test_a_run_that_needs_permission_exits_4_and_its_commands_bring_it_to_its_en
     assert (again.code, "permission:1.1" in again.out) == (4, True)
     checkrein("unblock", run, "permission:1.1", "--answer", "allow")
     assert checkrein("resume", run).code == 0
+
+
+def test_a_person_who_is_asked_sees_the_whole_call(checkrein: Checkrein, tmp_path: Path) -> None:
+    plan = WRITE.replace('"x" * number', '"x" * 9_000 + "and then \\x1b[2J the end"') + ASK
+    folder = task_folder(tmp_path / "asking", plan=plan, extra='policy = "plan.py:policy"')
+    printed = checkrein("run", folder, "--trust")
+    assert printed.code == 4
+    asked = f'{{"content":"{"x" * 9_000}and then \\u001b[2J the end","path":"note.txt"}}'
+    assert f"may write_file be called with {asked}?" in printed.out
+
+
+def test_what_the_environment_holds_is_nowhere_in_what_is_kept(
+    checkrein: Checkrein, folder: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-never-to-be-kept")
+    printed = checkrein("run", folder, "--trust", "--json")
+    assert printed.code == 0
+    kept = [
+        path.read_bytes() for place in (shell.home / "state", folder) for path in place.rglob("*") if path.is_file()
+    ]
+    assert kept
+    assert not any(b"sk-never-to-be-kept" in content for content in (*kept, printed.out.encode()))
 
 
 def test_a_run_without_budget_exits_5_and_goes_on_when_it_is_extended(checkrein: Checkrein, tmp_path: Path) -> None:

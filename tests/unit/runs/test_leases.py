@@ -13,7 +13,7 @@ from checkrein.runs.held import LeaseLost
 from checkrein.runs.worker import Worker
 from checkrein.testing import CrashPoint
 from checkrein.tools.function import tool
-from tests.unit.runs.scene import LEASE_SECONDS, Exists, Scene, Script, gate, step, write
+from tests.unit.runs.scene import LEASE_SECONDS, Exists, Scene, Script, gate, hang, step, write
 
 REPORT = write()
 HELD = step("held")
@@ -213,6 +213,27 @@ async def test_a_stopped_worker_does_not_wait_for_an_accepted_jobs_next_poll(sce
     advancing = scene.spawn(first.advance(run_id))
     await scene.until(run_id, lambda state: any(call.status == "accepted" for call in state.open_calls))
     await scene.clock.wait_for_timers(2)
+    await first.stop()
+    assert [call.status for call in (await advancing).open_calls] == ["accepted"]
+    assert (await scene.store.get(run_id)).lease.is_released
+
+
+async def test_a_stopped_worker_does_not_wait_for_the_answer_to_a_poll(scene: Scene) -> None:
+    asked = asyncio.Event()
+
+    async def never(_handle: str) -> None:
+        asked.set()
+        await hang()
+
+    @tool(name="held")
+    async def job() -> Accepted:
+        return Accepted("job 7", poll=never)
+
+    task = scene.task(Script([HELD, REPORT]), job)
+    first = scene.worker(task, name="first")
+    run_id = await first.submit(task)
+    advancing = scene.spawn(first.advance(run_id))
+    await asked.wait()
     await first.stop()
     assert [call.status for call in (await advancing).open_calls] == ["accepted"]
     assert (await scene.store.get(run_id)).lease.is_released
