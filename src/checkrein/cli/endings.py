@@ -74,9 +74,10 @@ def print_causes(screen: Screen, state: RunState) -> None:
         _print_awaited(screen, state)
     screen.line("it waits for:")
     for cause in state.causes:
-        screen.line(
-            (f"{shown(cause.id)}: ", "yellow"), shown(screen.with_commands(cause.message, state.run_id)), indent=2
-        )
+        message = screen.with_commands(cause.message, state.run_id)
+        # Nobody can permit what they were not shown to its end.
+        text = shown(message, limit=len(message)) if cause.kind == "permission" else shown(message)
+        screen.line((f"{shown(cause.id)}: ", "yellow"), text, indent=2)
         for command in commands_for(screen, state, cause):
             screen.copyable(shown(command), indent=6)
 
