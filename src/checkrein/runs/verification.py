@@ -5,6 +5,7 @@ again. A verifier that cannot run blocks the run; it never counts as a failed ch
 """
 
 import asyncio
+from typing import Final
 
 import msgspec
 
@@ -26,6 +27,8 @@ from checkrein.runs.workspace import digest_of
 from checkrein.values import clean_text
 
 __all__ = ["verify_run"]
+
+_HINT: Final = ", although it is there; a tool names what it wrote: return ToolOutput(value, artifacts=(path,))"
 
 
 class _Measured(msgspec.Struct, frozen=True):
@@ -85,15 +88,18 @@ async def _measure(held: HeldRun, check: Check) -> _Measured:
     digest = ""
     if subject:
         recorded = held.state.artifact(subject)
-        if recorded is None:
-            return _refused(
-                held, check, "not_produced", f"no finished tool call of this run named {subject} as its artifact"
-            )
         digest = await asyncio.to_thread(digest_of, held.folder, subject)
+        if recorded is None:
+            hint = _HINT if digest else ""
+            text = f"no finished tool call of this run named {subject} as its artifact{hint}"
+            return _refused(held, check, "not_produced", text)
         if digest != recorded.sha256:
-            return _refused(
-                held, check, "changed_since", f"{subject} has other bytes than those the tool call recorded"
+            now = (
+                "has other bytes than those the tool call recorded"
+                if digest
+                else "is gone since the tool call recorded it"
             )
+            return _refused(held, check, "changed_since", f"{subject} {now}")
     context = CheckContext(folder=held.folder, inputs=held.task.inputs, timeout_seconds=held.task.verify_seconds)
     work = held.uninterrupted(
         check.verifier.measure(context), name=f"check-{check.id}", seconds=held.task.verify_seconds * 1.5

@@ -56,6 +56,7 @@ async def test_a_file_that_no_outcome_named_does_not_count(scene: Scene) -> None
     run_id = await worker.submit(task)
     state = await worker.advance(run_id)
     assert [(finding.check, finding.code) for finding in state.findings] == [("exists:other.txt", "not_produced")]
+    assert "although it is there" in state.findings[0].message
 
 
 async def test_bytes_that_changed_after_they_were_recorded_are_not_measured(scene: Scene) -> None:
@@ -71,6 +72,21 @@ async def test_bytes_that_changed_after_they_were_recorded_are_not_measured(scen
     state = await worker.advance(run_id)
     assert [(finding.check, finding.code) for finding in state.findings] == [("exists:second.txt", "changed_since")]
     assert second.measured == 0
+
+
+async def test_an_artifact_that_is_gone_is_said_to_be_gone(scene: Scene) -> None:
+    async def remove(context: CheckContext) -> None:
+        (context.folder / "second.txt").unlink()
+
+    task = scene.task(
+        [write(), write("second", "second.txt")],
+        checks=[Exists(before=remove), Exists("second.txt")],
+        budget=Budget(repairs=0),
+    )
+    worker = scene.worker(task)
+    run_id = await worker.submit(task)
+    state = await worker.advance(run_id)
+    assert [(finding.code, "is gone" in finding.message) for finding in state.findings] == [("changed_since", True)]
 
 
 async def test_evidence_is_stale_when_the_artifact_changed_while_it_was_verified(scene: Scene) -> None:
