@@ -4,6 +4,7 @@ import os
 import pty
 import re
 import select
+import signal
 import subprocess
 import sys
 import termios
@@ -98,4 +99,6 @@ class Terminal:
 
 
 def _take_terminal() -> None:
+    # Whoever runs the tests in the background ignores Ctrl-C, and all their children do.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.close(os.open(os.ttyname(0), os.O_RDWR))  # the first terminal that a session opens is its own

@@ -245,7 +245,8 @@ class _Inquiry:
             seen.add(name)
         missing = [name for name in expected if name not in seen]
         if missing and wanted.complete:
-            listed = ", ".join(repr(name) for name in missing[:MAX_LISTED])
+            more = f" and {len(missing) - MAX_LISTED} more" if len(missing) > MAX_LISTED else ""
+            listed = ", ".join(repr(name) for name in missing[:MAX_LISTED]) + more
             self._object("missing_group", f"{len(missing)} of {len(expected)} are missing: {listed}")
         self.figures["groups"] = len(expected)
         place = wanted.source.where_from()
