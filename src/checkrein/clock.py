@@ -73,21 +73,29 @@ def close_loop(loop: asyncio.AbstractEventLoop, *, seconds: float) -> None:
     left = asyncio.all_tasks(loop)
     for task in left:
         task.cancel()
-    _wait_for(loop, left, seconds)
+    if not _wait_for(loop, left, seconds):
+        # What still runs is left behind for good; that its generators cannot be closed is nothing to report.
+        loop.set_exception_handler(_say_nothing)
     _wait_for(loop, {loop.create_task(loop.shutdown_asyncgens())}, seconds)
-    # What still runs is left behind for good; that it is destroyed one day is nothing to report.
-    loop.set_exception_handler(lambda _loop, _context: None)
+    # Nor is that it is destroyed one day.
+    loop.set_exception_handler(_say_nothing)
     loop.close()
 
 
-def _wait_for(loop: asyncio.AbstractEventLoop, tasks: "set[asyncio.Task[object]]", seconds: float) -> None:
+def _say_nothing(_loop: asyncio.AbstractEventLoop, _context: object) -> None:
+    """Keep what a loop has to say to itself."""
+
+
+def _wait_for(loop: asyncio.AbstractEventLoop, tasks: "set[asyncio.Task[object]]", seconds: float) -> bool:
+    """Wait for tasks at most so long, and tell whether all of them ended."""
     if not tasks:
-        return
+        return True
     done, pending = loop.run_until_complete(asyncio.wait(tasks, timeout=seconds))
     # Kept, because a coroutine that ignores being cancelled also ignores being closed, and says so.
     _running.update(pending)
     for task in done:
         _settle(task)
+    return not pending
 
 
 def jitter(seconds: float, *, spread: float = 0.5) -> float:

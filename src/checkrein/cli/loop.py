@@ -10,13 +10,12 @@ from collections.abc import Coroutine
 from os import _exit as leave_at_once
 
 from checkrein.cli.exits import Exit
+from checkrein.clock import close_loop
 
 __all__ = ["leave", "perform"]
 
 _PATIENCE_SECONDS = 0.2
-_TASK_SECONDS = 1.0
-_left_behind: list["asyncio.Task[object]"] = []
-"""Tasks that did not end when they were cancelled; kept, so that nothing complains about them."""
+_CLOSING_SECONDS = 1.0
 
 
 def perform(work: Coroutine[object, object, Exit]) -> Exit:
@@ -25,31 +24,17 @@ def perform(work: Coroutine[object, object, Exit]) -> Exit:
     try:
         return loop.run_until_complete(work)
     finally:
-        _settle(loop)
-
-
-def _settle(loop: asyncio.AbstractEventLoop) -> None:
-    left = asyncio.all_tasks(loop)
-    for task in left:
-        task.cancel()
-    if left:
-        _, pending = loop.run_until_complete(asyncio.wait(left, timeout=_TASK_SECONDS))
-        _left_behind.extend(pending)
-        for task in left - pending:
-            _ = task.cancelled() or task.exception()
-    if not _left_behind:
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()
+        close_loop(loop, seconds=_CLOSING_SECONDS)
 
 
 def leave(code: int) -> int:
-    """Return the exit code, or end the process with it when threads or tasks of ours would keep it."""
+    """Return the exit code, or end the process with it when threads of ours would keep it."""
     threads = [
         thread for thread in threading.enumerate() if thread is not threading.main_thread() and not thread.daemon
     ]
     for thread in threads:
         thread.join(_PATIENCE_SECONDS)
-    if _left_behind or any(thread.is_alive() for thread in threads):
+    if any(thread.is_alive() for thread in threads):
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         leave_at_once(code)
