@@ -17,7 +17,7 @@ from agent_framework import (
     ResponseStream,
     tool,
 )
-from work import Count, measure
+from work import PIECES, Count, measure
 
 
 class Scripted(FunctionInvocationLayer, BaseChatClient):
@@ -36,28 +36,28 @@ class Scripted(FunctionInvocationLayer, BaseChatClient):
 
     async def _play(self) -> AsyncIterator[ChatResponseUpdate]:
         self.turn += 1
-        content = (
-            Content.from_function_call(f"call-{self.turn}", "add", arguments=f'{{"number": {self.turn}}}')
-            if self.turn < self.turns
-            else Content.from_text("done")
-        )
-        yield ChatResponseUpdate(role="assistant", contents=[content], message_id=f"message-{self.turn}")
+        contents = [Content.from_text(piece) for piece in PIECES]
+        if self.turn < self.turns:
+            arguments = f'{{"a": {self.turn}, "b": 1}}'
+            contents.append(Content.from_function_call(f"call-{self.turn}", "add", arguments=arguments))
+        for content in contents:
+            yield ChatResponseUpdate(role="assistant", contents=[content], message_id=f"message-{self.turn}")
 
 
 def prepare(turns: int, count: Count) -> Callable[[], Awaitable[str]]:
     """Make one run."""
 
     @tool(approval_mode="never_require")
-    async def add(number: int) -> int:
-        """Return the next number."""
-        return await count.add(number)
+    async def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return await count.add(a, b)
 
     agent = Agent(client=Scripted(turns), tools=[add])
 
     async def run() -> str:
         text = ""
         async for update in agent.run("count", stream=True):
-            text = update.text or text
+            text = text + update.text if update.role == "assistant" else ""
         return text
 
     return run

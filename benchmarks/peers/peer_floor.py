@@ -6,7 +6,15 @@ An async generator for the model, a dict of tools, a list for the transcript, on
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
-from work import Count, measure
+from work import PIECES, TEXT, Count, measure
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a response as it comes."""
+
+    request_id: str
+    delta: str
 
 
 @dataclass(frozen=True)
@@ -35,10 +43,14 @@ class Event:
     data: object
 
 
-async def model(messages: list[Message], turns: int) -> AsyncIterator[Call | str]:
+async def model(turn: int, turns: int) -> AsyncIterator[Piece | Call | Message]:
     """Stream one response."""
-    turn = len(messages) // 2 + 1
-    yield Call(f"call-{turn}", "add", {"number": turn}) if turn < turns else "done"
+    for piece in PIECES:
+        yield Piece(f"request-{turn}", piece)
+    calls = [Call(f"call-{turn}", "add", {"a": turn, "b": 1})] if turn < turns else []
+    for call in calls:
+        yield call
+    yield Message("assistant", (TEXT, *calls))
 
 
 def prepare(turns: int, count: Count) -> Callable[[], Awaitable[str]]:
@@ -52,19 +64,25 @@ def prepare(turns: int, count: Count) -> Callable[[], Awaitable[str]]:
         def tell(kind: str, data: object) -> None:
             events.append(Event(len(events), kind, data))
 
-        while True:
-            answer: Call | str = ""
-            async for chunk in model(messages, turns):
-                tell("model.chunk", chunk)
-                answer = chunk
-            messages.append(Message("assistant", answer))
-            if isinstance(answer, str):
-                tell("run.finished", answer)
-                return answer
-            tell("tool.started", answer)
-            result = await tools[answer.name](**answer.arguments)
-            messages.append(Message("tool", (answer.id, str(result))))
-            tell("tool.finished", result)
+        text = ""
+        for turn in range(1, turns + 1):
+            text, calls = "", list[Call]()
+            async for item in model(turn, turns):
+                if isinstance(item, Message):
+                    messages.append(item)
+                    continue
+                if isinstance(item, Call):
+                    calls.append(item)
+                else:
+                    text += item.delta
+                tell("model.chunk", item)
+            for call in calls:
+                tell("tool.started", call)
+                result = await tools[call.name](**call.arguments)
+                messages.append(Message("tool", (call.id, str(result))))
+                tell("tool.finished", result)
+        tell("run.finished", text)
+        return text
 
     return run
 

@@ -12,7 +12,7 @@ from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_core.tools import tool
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
-from work import Count, measure
+from work import PIECES, Count, measure
 
 
 class Scripted(BaseChatModel):
@@ -34,22 +34,20 @@ class Scripted(BaseChatModel):
         del messages
         self.turn += 1
         number = self.turn
-        call = {"name": "add", "args": f'{{"number": {number}}}', "id": f"call-{number}", "index": 0}
-        chunk = (
-            AIMessageChunk(content="", tool_call_chunks=[call])
-            if number < self.turns
-            else AIMessageChunk(content="done")
-        )
-        yield ChatGenerationChunk(message=chunk)
+        for piece in PIECES:
+            yield ChatGenerationChunk(message=AIMessageChunk(content=piece))
+        if number < self.turns:
+            call = {"name": "add", "args": f'{{"a": {number}, "b": 1}}', "id": f"call-{number}", "index": 0}
+            yield ChatGenerationChunk(message=AIMessageChunk(content="", tool_call_chunks=[call]))
 
 
 def prepare(turns: int, count: Count) -> Callable[[], Awaitable[str]]:
     """Make one run."""
 
     @tool
-    async def add(number: int) -> int:
-        """Return the next number."""
-        return await count.add(number)
+    async def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return await count.add(a, b)
 
     model = Scripted(turns=turns)
 
@@ -68,7 +66,10 @@ def prepare(turns: int, count: Count) -> Callable[[], Awaitable[str]]:
         text = ""
         config = {"recursion_limit": 2 * turns + 10}
         async for chunk, _ in agent.astream({"messages": [("user", "count")]}, config, stream_mode="messages"):
-            text = chunk.content or text
+            if chunk.type == "tool":
+                text = ""
+            else:
+                text += chunk.content
         return text
 
     return run

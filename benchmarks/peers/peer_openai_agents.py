@@ -13,8 +13,9 @@ from openai.types.responses import (
     ResponseFunctionToolCall,
     ResponseOutputMessage,
     ResponseOutputText,
+    ResponseTextDeltaEvent,
 )
-from work import Count, measure
+from work import PIECES, TEXT, Count, measure
 
 
 class Scripted(Model):
@@ -29,7 +30,9 @@ class Scripted(Model):
         msg = "this model only streams"
         raise RuntimeError(msg)
 
-    async def stream_response(self, *_: Any, **__: Any) -> AsyncIterator[ResponseCompletedEvent]:
+    async def stream_response(
+        self, *_: Any, **__: Any
+    ) -> AsyncIterator[ResponseTextDeltaEvent | ResponseCompletedEvent]:
         """Stream one response."""
         self.turn += 1
         response = Response(
@@ -37,21 +40,35 @@ class Scripted(Model):
             created_at=0,
             model="scripted",
             object="response",
-            output=[self._call() if self.turn < self.turns else _done()],
+            output=[_said(), self._call()] if self.turn < self.turns else [_said()],
             tool_choice="auto",
             tools=[],
             parallel_tool_calls=False,
         )
-        yield ResponseCompletedEvent(type="response.completed", response=response, sequence_number=0)
+        for number, piece in enumerate(PIECES):
+            yield _delta(number, piece)
+        yield ResponseCompletedEvent(type="response.completed", response=response, sequence_number=len(PIECES))
 
     def _call(self) -> ResponseFunctionToolCall:
         return ResponseFunctionToolCall(
-            arguments=f'{{"number": {self.turn}}}', call_id=f"call-{self.turn}", name="add", type="function_call"
+            arguments=f'{{"a": {self.turn}, "b": 1}}', call_id=f"call-{self.turn}", name="add", type="function_call"
         )
 
 
-def _done() -> ResponseOutputMessage:
-    text = ResponseOutputText(text="done", type="output_text", annotations=[])
+def _delta(number: int, piece: str) -> ResponseTextDeltaEvent:
+    return ResponseTextDeltaEvent(
+        type="response.output_text.delta",
+        delta=piece,
+        item_id="m",
+        output_index=0,
+        content_index=0,
+        logprobs=[],
+        sequence_number=number,
+    )
+
+
+def _said() -> ResponseOutputMessage:
+    text = ResponseOutputText(text=TEXT, type="output_text", annotations=[])
     return ResponseOutputMessage(id="m", content=[text], role="assistant", status="completed", type="message")
 
 
@@ -59,9 +76,9 @@ def prepare(turns: int, count: Count) -> Callable[[], Awaitable[str]]:
     """Make one run."""
 
     @function_tool
-    async def add(number: int) -> int:
-        """Return the next number."""
-        return await count.add(number)
+    async def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return await count.add(a, b)
 
     agent = Agent(name="count", model=Scripted(turns), tools=[add])
 

@@ -10,7 +10,7 @@ from pydantic_ai import Agent, AgentRunResultEvent
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 from pydantic_ai.usage import UsageLimits
-from work import Count, measure
+from work import PIECES, Count, measure
 
 
 def prepare(turns: int, count: Count) -> Callable[[], Awaitable[str]]:
@@ -20,17 +20,17 @@ def prepare(turns: int, count: Count) -> Callable[[], Awaitable[str]]:
     async def play(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
         del messages, info
         number = next(numbers)
+        for piece in PIECES:
+            yield piece
         if number < turns:
-            yield {0: DeltaToolCall("add", f'{{"number": {number}}}', tool_call_id=f"call-{number}")}
-        else:
-            yield "done"
+            yield {0: DeltaToolCall("add", f'{{"a": {number}, "b": 1}}', tool_call_id=f"call-{number}")}
 
     agent = Agent(FunctionModel(stream_function=play))
 
     @agent.tool_plain
-    async def add(number: int) -> int:
-        """Return the next number."""
-        return await count.add(number)
+    async def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return await count.add(a, b)
 
     async def run() -> str:
         text = ""

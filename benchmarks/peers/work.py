@@ -1,8 +1,8 @@
 """The work that every peer does, and how it is measured; the standard library only, because each peer runs in an environment of its own.
 
-One run of N turns: in each turn but the last the scripted model asks for the tool `add` with a new number, and the tool, one line of async code, returns a new result; the
-last turn is the text `done`. Each response is streamed in one chunk, and the events of the run are read to the end. Making the agent, the tool and the script is not
-measured. A run that did less than that fails.
+One run of N turns: in each turn the scripted model says the same four pieces of text, and in each but the last asks for the tool `add` with new numbers; the tool, one line
+of async code, returns a new result. Responses are streamed piece by piece, and the events of the run are read to the end. Making the agent, the tool and the script is not
+measured. A run that did less than that fails. This is the work of `benchmarks/agent.py` too.
 """
 
 import asyncio
@@ -13,12 +13,14 @@ from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 from typing import TypeAlias
 
-__all__ = ["Count", "Prepare", "measure"]
+__all__ = ["PIECES", "TEXT", "Count", "Prepare", "measure"]
 
 TURNS = (10, 200)
 SECONDS = 3.0
 """Time spent on each number of turns."""
 FEWEST = 5
+PIECES = ("I add ", "the next ", "two ", "numbers.")
+TEXT = "".join(PIECES)
 
 
 class Count:
@@ -27,10 +29,10 @@ class Count:
     def __init__(self) -> None:
         self.calls = 0
 
-    async def add(self, number: int) -> int:
-        """Return the next number."""
+    async def add(self, a: int, b: int) -> int:
+        """Add two numbers."""
         self.calls += 1
-        return number + 1
+        return a + b
 
 
 Prepare: TypeAlias = Callable[[int, Count], Callable[[], Awaitable[str]]]
@@ -64,6 +66,6 @@ async def _seconds(prepare: Prepare, turns: int) -> float:
     begun = time.perf_counter()
     text = await run()
     seconds = time.perf_counter() - begun
-    if (count.calls, text) != (turns - 1, "done"):
-        sys.exit(f"{count.calls} calls and {text!r} instead of {turns - 1} calls and 'done'")
+    if (count.calls, text) != (turns - 1, TEXT):
+        sys.exit(f"{count.calls} calls and {text!r} instead of {turns - 1} calls and {TEXT!r}")
     return seconds
