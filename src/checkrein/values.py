@@ -10,13 +10,12 @@ Sources of the rules: RFC 8259 (JSON), RFC 7493 (I-JSON: integer range, unique k
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Generic, NoReturn, Self, TypeAlias, TypeVar, cast, overload
 
 import msgspec
 from msgspec import Raw
-from msgspec.structs import force_setattr
 
 from checkrein.errors import InvalidJson
 
@@ -31,9 +30,11 @@ __all__ = [
     "Shared",
     "StoredData",
     "StoredObject",
+    "as_data",
+    "as_object",
     "canonical_json",
+    "check_object",
     "clean_text",
-    "kept_as_stored",
     "parse_json",
     "shorten",
     "visible_text",
@@ -358,38 +359,41 @@ NULL = JsonData()
 """JSON's null."""
 
 if TYPE_CHECKING:
-    StoredObject: TypeAlias = JsonObject
-    StoredData: TypeAlias = JsonData
+    StoredObject: TypeAlias = JsonObject | Raw
+    StoredData: TypeAlias = JsonData | Raw
 else:
     StoredObject = StoredData = Raw
-# What a struct declares a field as that `kept_as_stored` makes a value of: a decoder leaves such JSON alone instead of building objects of it that nobody may
-# ever look at.
+# What a struct declares JSON as that a decoder is to leave alone, instead of building objects of it that nobody may ever look at. `as_object` and `as_data` make the
+# value of it. A Raw keeps alive the bytes that it was decoded from, so these should be of one event.
 
 
-def kept_as_stored(field: str, kind: type[_Kept]) -> Callable[[msgspec.Struct], None]:
-    """Return the `__post_init__` of a frozen struct with one `StoredObject` or `StoredData`.
-
-    It wraps the `msgspec.Raw` that a decoder made, which is brought into canonical form when somebody first looks at it. The Raw keeps alive the bytes that it was
-    decoded from, so these should be of one event. Any other value than a Raw or a `kind` is made a `kind`.
+def check_object(stored: StoredObject) -> None:
+    """Refuse what a decoder left alone although it is no object.
 
     Raises:
-        InvalidJson: when the struct is made, and the value is not of that kind.
+        InvalidJson: it is no object.
     """
-    is_object = kind is JsonObject
+    if type(stored) is Raw and bytes(stored)[0] != _OPENING_BRACE:
+        msg = "expected an object"
+        raise InvalidJson(msg)
 
-    def keep(made: msgspec.Struct) -> None:
-        stored: object = getattr(made, field)
-        if type(stored) is Raw:
-            if is_object and bytes(stored)[0] != _OPENING_BRACE:
-                msg = f"{field}: expected an object"
-                raise InvalidJson(msg)
-            kept = _new(kind)
-            _set_attribute(kept, "_json", stored)
-            force_setattr(made, field, kept)
-        elif type(stored) is not kind:
-            force_setattr(made, field, kind(stored))
 
-    return keep
+def as_object(stored: StoredObject) -> JsonObject:
+    """Return the object of what `check_object` let through; it is brought into canonical form when somebody first looks at it."""
+    if not isinstance(stored, Raw):
+        return stored
+    made = _new(JsonObject)
+    _set_attribute(made, "_json", stored)
+    return made
+
+
+def as_data(stored: StoredData) -> JsonData:
+    """Return the value of what a decoder left alone; it is brought into canonical form when somebody first looks at it."""
+    if not isinstance(stored, Raw):
+        return stored
+    made = _new(JsonData)
+    _set_attribute(made, "_json", stored)
+    return made
 
 
 class Shared(Sequence[T], Generic[T]):

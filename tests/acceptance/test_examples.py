@@ -16,7 +16,7 @@ from checkrein.harness.planners import LastError, Plan
 from checkrein.kernel.budget import Amounts
 from checkrein.kernel.events import CheckFailed, ToolDone, ToolErrorGiven
 from checkrein.runs.replay import replay_run
-from checkrein.values import JsonObject
+from checkrein.values import JsonObject, as_data
 from checkrein.verify.markdown import read_markdown
 from tests.acceptance.example_tasks import (
     EXAMPLES,
@@ -294,7 +294,7 @@ async def test_what_the_liar_claims_is_recorded_and_proves_nothing(examples: Pat
     bench = Bench(loaded(examples, LIAR))
     state = await bench.run()
     facts = await bench.facts(state.run_id)
-    claims = [fact.result.value for fact in facts if isinstance(fact, ToolDone)]
+    claims = [as_data(fact.result).value for fact in facts if isinstance(fact, ToolDone)]
     assert [claim["status"] for claim in claims if isinstance(claim, dict)] == ["success", "success"]
     first, second = (fact for fact in facts if isinstance(fact, CheckFailed))
     assert {(item.check, item.code) for item in first.findings} == {

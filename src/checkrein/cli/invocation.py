@@ -8,7 +8,7 @@ from checkrein.cli.exits import Usage
 from checkrein.cli.places import store_path, user_name
 from checkrein.cli.screen import Screen
 from checkrein.clock import SystemClock, SystemIds
-from checkrein.codec.wire import read_events
+from checkrein.codec.wire import skim_events
 from checkrein.errors import RunNotFound
 from checkrein.kernel.run import fold_run
 from checkrein.kernel.state import RunState
@@ -88,4 +88,4 @@ class Invocation:
             DamagedLog: its log is not what it must be.
             StoreError: the store cannot be read.
         """
-        return fold_run(read_events(await store.read(run_id), run_id=run_id))
+        return fold_run(skim_events(await store.read(run_id), run_id=run_id))

@@ -9,7 +9,7 @@ from functools import singledispatch
 from checkrein.cli.figures import counted
 from checkrein.kernel import events as facts
 from checkrein.kernel.budget import LIMITS, Amounts
-from checkrein.values import JsonData, JsonObject, shorten
+from checkrein.values import JsonData, JsonObject, as_data, as_object, shorten
 
 __all__ = ["amounts_in_words", "owner_in_words", "words"]
 
@@ -123,7 +123,9 @@ def _transcript_compacted(data: facts.TranscriptCompacted) -> str:
 
 @words.register
 def _tool_granted(data: facts.ToolGranted) -> str:
-    return _with(f"call {data.call_id} of {data.tool.name} granted{_attempt(data.attempt)}", _short(data.arguments))
+    return _with(
+        f"call {data.call_id} of {data.tool.name} granted{_attempt(data.attempt)}", _short(as_object(data.arguments))
+    )
 
 
 @words.register
@@ -134,7 +136,7 @@ def _tool_accepted(data: facts.ToolAccepted) -> str:
 @words.register
 def _tool_done(data: facts.ToolDone) -> str:
     files = f", wrote {', '.join(item.path for item in data.artifacts)}" if data.artifacts else ""
-    return f"call {data.call_id} done{files}: {'no data' if data.empty else _short(data.result)}"
+    return f"call {data.call_id} done{files}: {'no data' if data.empty else _short(as_data(data.result))}"
 
 
 @words.register

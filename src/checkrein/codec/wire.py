@@ -5,16 +5,17 @@ newer schema versions are refused), and a whole log only if its offsets have no 
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TypeVar, cast
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from checkrein.codec.schema import CURRENT, upcast
 from checkrein.errors import DamagedLog, DataError
-from checkrein.kernel.events import Event
+from checkrein.kernel.events import Event, StepEnd, ToolCallGiven, ToolDone, ToolGranted, ToolResultGiven
 from checkrein.ports.store import Row
-from checkrein.values import JsonData, JsonObject, JsonValue, Shared, canonical_json
+from checkrein.values import JsonData, JsonObject, JsonValue, Shared, as_data, as_object, canonical_json
 
 __all__ = [
     "decode_event",
@@ -23,8 +24,8 @@ __all__ = [
     "encode_event",
     "encode_value",
     "fingerprint",
-    "read_events",
     "row_of",
+    "skim_events",
 ]
 
 T = TypeVar("T")
@@ -98,10 +99,10 @@ def decode_event(body: bytes, *, run_id: str, offset: int) -> Event:
         DamagedLog: the bytes are no event of ours, or not the event of that run at that offset.
     """
     try:
-        event = _ONE.decode(body)
+        event = _opened(_ONE.decode(body))
         if event.v != CURRENT[event.data.type]:
             event = _older(body)
-        _ENCODER.encode(event)  # looks at every value that was left as it is stored
+        _ENCODER.encode(event)  # looks at every value that the decoder left alone
     except (msgspec.DecodeError, DataError, RecursionError, ValueError) as first:
         event = _older_or_damaged(body, run_id, offset, first)
     if event.run_id != run_id or event.expected_version != offset:
@@ -123,7 +124,7 @@ def _older(body: bytes) -> Event:
         raise DataError(msg)
     kind = payload.get("type")
     current = CURRENT.get(kind, 1) if isinstance(kind, str) else 1
-    return _ONE.decode(canonical_json({**raw, "data": upcast(payload, version), "v": current}))
+    return _opened(_ONE.decode(canonical_json({**raw, "data": upcast(payload, version), "v": current})))
 
 
 def _older_or_damaged(body: bytes, run_id: str, offset: int, first: Exception) -> Event:
@@ -134,17 +135,17 @@ def _older_or_damaged(body: bytes, run_id: str, offset: int, first: Exception) -
         raise DamagedLog(run_id, offset, reason) from error
 
 
-def decode_events(bodies: Sequence[bytes], *, run_id: str, offset: int = 0) -> list[Event]:
+def decode_events(bodies: Iterable[bytes], *, run_id: str, offset: int = 0) -> list[Event]:
     """Return the events of a log from `offset` on; much faster than one by one.
 
     Raises:
         DamagedLog: naming the first event that is not what belongs there.
     """
-    return list(read_events(bodies, run_id=run_id, offset=offset))
+    return [_opened(event) for event in skim_events(bodies, run_id=run_id, offset=offset)]
 
 
-def read_events(bodies: Iterable[bytes], *, run_id: str, offset: int = 0) -> Iterator[Event]:
-    """Yield the events of a log from `offset` on, one after another: a fold over them needs no memory for more than one.
+def skim_events(bodies: Iterable[bytes], *, run_id: str, offset: int = 0) -> Iterator[Event]:
+    """Yield the events of a log from `offset` on for a fold: the arguments and results in them are left as they are stored.
 
     Raises:
         DamagedLog: naming the first event that is not what belongs there.
@@ -160,3 +161,13 @@ def read_events(bodies: Iterable[bytes], *, run_id: str, offset: int = 0) -> Ite
         if event.expected_version != position or event.run_id != run_id or event.v != CURRENT[event.data.type]:
             event = decode_event(body, run_id=run_id, offset=position)
         yield event
+
+
+def _opened(event: Event) -> Event:
+    """Make values of the arguments and the result that the decoder left alone, in an event that nobody else has."""
+    data = event.data
+    if isinstance(data, (ToolCallGiven, ToolGranted)):
+        force_setattr(data, "arguments", as_object(data.arguments))
+    elif isinstance(data, (ToolDone, ToolResultGiven, StepEnd)):
+        force_setattr(data, "result", as_data(data.result))
+    return event

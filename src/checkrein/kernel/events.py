@@ -42,7 +42,7 @@ from checkrein.kernel.session_events import (
     TurnStart,
 )
 from checkrein.messages import Message, Usage
-from checkrein.values import NULL, JsonData, JsonObject, StoredData, StoredObject, kept_as_stored
+from checkrein.values import NULL, JsonData, StoredData, StoredObject, check_object
 
 __all__ = [
     "RUN_EVENT_TYPES",
@@ -269,7 +269,9 @@ class ToolGranted(Fact, frozen=True, tag="tool_granted"):
     previous: str = ""
     model_call_id: str = ""
 
-    __post_init__ = kept_as_stored("arguments", JsonObject)
+    def __post_init__(self) -> None:
+        """Check that the arguments are an object, whoever looks at them."""
+        check_object(self.arguments)
 
 
 class ToolAccepted(Fact, frozen=True, tag="tool_accepted"):
@@ -297,8 +299,6 @@ class ToolDone(Fact, frozen=True, tag="tool_done"):
     artifacts: tuple[Artifact, ...] = ()
     completes: bool = False
     empty: bool = False
-
-    __post_init__ = kept_as_stored("result", JsonData)
 
 
 class ToolFailed(Fact, frozen=True, tag="tool_failed"):

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from checkrein.values import JsonObject, StoredObject, kept_as_stored
+from checkrein.values import JsonObject
 
 __all__ = [
     "Artifact",
@@ -84,11 +84,9 @@ class StepSpec(Fact, frozen=True):
     id: str | int
     description: str
     tool_name: str | None = None
-    arguments: StoredObject = JsonObject()
+    arguments: JsonObject = JsonObject()
     expected_outcome: str = ""
     batch: str | int | None = None
-
-    __post_init__ = kept_as_stored("arguments", JsonObject)
 
 
 class Artifact(Fact, frozen=True):

@@ -40,6 +40,7 @@ from checkrein.kernel.events import (
     placed,
 )
 from checkrein.kernel.state import Call, OpenTurn, Outcome, Phase, Reservation, RunState
+from checkrein.values import as_object
 
 __all__ = ["HANDLERS", "TIMED", "stays"]
 
@@ -118,7 +119,7 @@ def _tool_granted(state: RunState, data: ToolGranted, offset: int) -> RunState:
         return _with_call(
             state, replace(known, attempt=data.attempt, status="granted", granted_at=offset, probed=False)
         )
-    call = Call(data.call_id, data.tool, data.arguments, data.attempt, "granted", offset)
+    call = Call(data.call_id, data.tool, as_object(data.arguments), data.attempt, "granted", offset)
     return replace(state, open_calls=(*state.open_calls, call), last_call_id=data.call_id)
 
 

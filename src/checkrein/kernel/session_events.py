@@ -9,7 +9,7 @@ from msgspec.structs import force_setattr
 
 from checkrein.kernel.budget import Amounts
 from checkrein.kernel.facts import Fact, StepSpec
-from checkrein.values import NULL, JsonData, JsonObject, StoredData, StoredObject, kept_as_stored
+from checkrein.values import NULL, JsonData, StoredData, StoredObject, check_object
 
 __all__ = [
     "BudgetWarn",
@@ -82,8 +82,6 @@ class StepEnd(Fact, frozen=True, tag="step.end"):
     result: StoredData = NULL
     error: str = ""
 
-    __post_init__ = kept_as_stored("result", JsonData)
-
 
 class ToolCallGiven(Fact, frozen=True, tag="tool.call"):
     """Control was given to whoever runs the tool."""
@@ -95,7 +93,9 @@ class ToolCallGiven(Fact, frozen=True, tag="tool.call"):
     arguments: StoredObject
     attempt: int = 1
 
-    __post_init__ = kept_as_stored("arguments", JsonObject)
+    def __post_init__(self) -> None:
+        """Check that the arguments are an object, whoever looks at them."""
+        check_object(self.arguments)
 
 
 class ToolResultGiven(Fact, frozen=True, tag="tool.result"):
@@ -105,8 +105,6 @@ class ToolResultGiven(Fact, frozen=True, tag="tool.result"):
     step_id: str | int
     call_id: str
     result: StoredData = NULL
-
-    __post_init__ = kept_as_stored("result", JsonData)
 
 
 class ToolErrorGiven(Fact, frozen=True, tag="tool.error"):

@@ -31,7 +31,7 @@ from checkrein.kernel.events import (
     Unblocked,
     narrowed,
 )
-from checkrein.values import NULL, JsonData, Shared
+from checkrein.values import NULL, JsonData, Shared, as_data
 
 __all__ = ["EndedStep", "LastFailure", "Note", "PlanView", "StepStatus", "fold_plan"]
 
@@ -211,7 +211,7 @@ def _tool_call(view: PlanView, data: ToolCallGiven) -> PlanView:
 
 
 def _tool_result(view: PlanView, data: ToolResultGiven) -> PlanView:
-    return replace(view, answer=CallAnswer(data.call_id, result=data.result))
+    return replace(view, answer=CallAnswer(data.call_id, result=as_data(data.result)))
 
 
 def _tool_error(view: PlanView, data: ToolErrorGiven) -> PlanView:
@@ -229,7 +229,7 @@ def _step_end(view: PlanView, data: StepEnd) -> PlanView:
         call_id="",
         answer=None,
         status=_with_status(view, data.step_id, data.status),
-        history=view.history.appended(EndedStep(step, data.status, data.result, data.error)),
+        history=view.history.appended(EndedStep(step, data.status, as_data(data.result), data.error)),
         failure=failure,
     )
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from checkrein.codec.wire import fingerprint, read_events, row_of
+from checkrein.codec.wire import fingerprint, row_of, skim_events
 from checkrein.errors import Conflict, DuplicateEvent, Rejected, StoreBusy
 from checkrein.kernel.events import Event, EventData, SessionComplete
 from checkrein.kernel.run import fold_run, transition, transition_batch
@@ -44,7 +44,7 @@ def _folded(
     bodies: Sequence[bytes], run_id: str, state: RunState | None = None, plan: PlanView | None = None
 ) -> tuple[RunState, PlanView]:
     """Return both folds after the events of a log, or after those that follow `state`; only a few events exist at a time."""
-    events = read_events(bodies, run_id=run_id, offset=0 if state is None else state.version)
+    events = skim_events(bodies, run_id=run_id, offset=0 if state is None else state.version)
     while (some := list(islice(events, FOLDED_AT_ONCE))) or state is None:
         state, plan = fold_run(some, state), fold_plan(some, plan)
     return state, plan or PlanView()

@@ -12,7 +12,7 @@ from typing import Literal, Self
 import msgspec
 
 from checkrein.clock import SystemClock, SystemIds
-from checkrein.codec.wire import read_events
+from checkrein.codec.wire import skim_events
 from checkrein.errors import CheckreinError, Conflict, LeaseHeld, StoreError, TaskError
 from checkrein.kernel.budget import Amounts
 from checkrein.kernel.run import fold_run
@@ -176,7 +176,7 @@ class Worker:
             RunNotFound: no such run.
             StoreError: the store cannot be read.
         """
-        return fold_run(read_events(await self._store.read(run_id), run_id=run_id))
+        return fold_run(skim_events(await self._store.read(run_id), run_id=run_id))
 
     async def wait(self, run_id: str) -> RunState:
         """Return the run's state once it ended, or waits for a person.
@@ -190,7 +190,7 @@ class Worker:
         if _rests(state):
             return state
         async for body in self._store.follow(run_id, offset):
-            state = fold_run(read_events([body], run_id=run_id, offset=offset), state)
+            state = fold_run(skim_events([body], run_id=run_id, offset=offset), state)
             offset += 1
             if _rests(state):
                 break

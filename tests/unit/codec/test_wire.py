@@ -15,12 +15,14 @@ from checkrein.codec.wire import (
     encode_value,
     fingerprint,
     row_of,
+    skim_events,
 )
 from checkrein.errors import DamagedLog, DataError, InvalidJson
 from checkrein.kernel.events import RUN_EVENT_TYPES, SESSION_EVENT_TYPES, Event, SteerQueued, ToolCallGiven, ToolDone
 from checkrein.kernel.run import fold_run, transition_batch
 from checkrein.kernel.state import Phase
-from checkrein.values import JsonData, JsonObject
+from checkrein.projections.plan import fold_plan
+from checkrein.values import JsonData, JsonObject, as_data
 from tests.golden.scenarios import FOLDER, RUN, SCENARIOS, TASK
 
 STEER = Event(
@@ -34,6 +36,19 @@ def test_golden_log_is_read_and_written_byte_for_byte(name: str) -> None:
     events = decode_events(lines, run_id=RUN)
     assert tuple(events) == SCENARIOS[name]()
     assert [encode_event(event) for event in events] == lines
+
+
+@pytest.mark.parametrize("name", sorted(SCENARIOS))
+def test_skimmed_log_folds_to_the_same_values_as_the_events_themselves(name: str) -> None:
+    lines = (FOLDER / f"{name}.v1.jsonl").read_bytes().splitlines()
+    for length in range(1, len(lines) + 1):
+        events, skimmed = decode_events(lines[:length], run_id=RUN), list(skim_events(lines[:length], run_id=RUN))
+        assert [event.type for event in skimmed] == [event.type for event in events]
+        for fold in (fold_run, fold_plan):
+            whole = fold(events)
+            assert fold(skimmed) == whole
+            assert repr(fold(skimmed)) == repr(whole)
+            assert encode_value(fold(skimmed)) == encode_value(whole)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +167,7 @@ def test_arguments_that_are_no_object_are_refused_although_nobody_looked_at_them
     with pytest.raises(DamagedLog):
         decode_event(damaged, run_id=RUN, offset=4)
     with pytest.raises(DamagedLog):
-        decode_events([damaged], run_id=RUN, offset=4)
+        list(skim_events([damaged], run_id=RUN, offset=4))
 
 
 def test_number_that_no_float_holds_is_refused_at_the_latest_when_it_is_looked_at() -> None:
@@ -162,7 +177,7 @@ def test_number_that_no_float_holds_is_refused_at_the_latest_when_it_is_looked_a
     data = decode_events([damaged], run_id=RUN, offset=4)[0].data
     assert isinstance(data, ToolDone)
     with pytest.raises(InvalidJson):
-        assert data.result.value
+        assert as_data(data.result).value
 
 
 def test_kept_result_keeps_no_more_of_the_log_than_its_own_event() -> None:
@@ -171,7 +186,7 @@ def test_kept_result_keeps_no_more_of_the_log_than_its_own_event() -> None:
     kept = [event.data for event in decode_events(bodies, run_id=RUN)][2]
     assert isinstance(kept, ToolDone)
     assert [sys.getrefcount(bodies[offset]) - before[offset] for offset in range(5)] == [0, 0, 1, 0, 0]
-    assert kept.result.encoded
+    assert as_data(kept.result).encoded
     assert [sys.getrefcount(bodies[offset]) - before[offset] for offset in range(5)] == [0, 0, 0, 0, 0]
 
 
