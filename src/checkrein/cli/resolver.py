@@ -57,9 +57,6 @@ class FolderResolver:
             LookupError: it is no code of the task, or cannot be called.
             TaskError: its file cannot be imported.
         """
-        if not is_code_name(name):
-            msg = f"{name!r} names no code of the task; write `file.py:function`"
-            raise LookupError(msg)
         return cast("Planner", self._callable(name, "task.planner"))
 
     def policy(self, name: str) -> Policy:
@@ -69,12 +66,12 @@ class FolderResolver:
             LookupError: it is no code of the task, or cannot be called.
             TaskError: its file cannot be imported.
         """
-        if not is_code_name(name):
-            msg = f"{name!r} names no code of the task; write `file.py:function`"
-            raise LookupError(msg)
         return cast("Policy", self._callable(name, "task.policy"))
 
     def _callable(self, name: str, key: str) -> object:
+        if not is_code_name(name):
+            msg = f"{name!r} names no code of the task; write `file.py:function`"
+            raise LookupError(msg)
         found = self._own(name, key)
         if not callable(found):
             msg = f"{name} is {type(found).__name__}, which cannot be called"
