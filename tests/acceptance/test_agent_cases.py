@@ -244,6 +244,38 @@ async def test_c6_a_stream_whose_cleanup_hangs_is_left_behind(idle_timeout_secon
     await turns()
 
 
+async def test_c6_a_silent_stream_that_ignores_its_interruption_ends_the_run_and_begins_nothing_when_it_comes_back() -> (
+    None
+):
+    clock, release = ManualClock(), asyncio.Event()
+
+    async def deaf(request: ModelRequest, _signal: CancelSignal) -> AsyncIterator[Chunk | ModelResponse]:
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+        yield TextDelta(request.id, "late")
+
+    model = ScriptedModel([deaf, reply("B done")])
+    retry = Retry(attempts=3, first_seconds=0)
+    options = AgentOptions(clock=clock, idle_timeout_seconds=30, grace_seconds=5, retry=retry)
+    agent = Agent(model=model, options=options)
+    stream = agent.prompt("A")
+    await clock.advance(30)
+    assert not stream.is_done
+    await clock.advance(5)
+    result = await stream
+    assert isinstance(result, Failed)
+    assert result.error.code == "MODEL_STREAM_FAILED"
+    events = stream.read()
+    release.set()
+    await turns()
+    await clock.advance(60)
+    assert (stream.read(), model.call_count) == (events, 1)
+    await hold_next(agent, model)
+
+
 # C7
 
 

@@ -13,7 +13,7 @@ from checkrein.loop.events import AgentEvent, Cancelled, Failed
 from checkrein.loop.options import AgentHooks, Allow, Deny, ToolDecision, TurnSettings
 from checkrein.messages import Message, Text, ToolCall, ToolResult
 from checkrein.ports.model import Chunk, ModelRequest, ModelResponse, TextDelta
-from checkrein.ports.tool import CancelSignal, ToolContext
+from checkrein.ports.tool import Accepted, CancelSignal, ToolContext
 from checkrein.testing.scripted import reply
 from checkrein.tools.function import FunctionTool, tool
 
@@ -67,8 +67,16 @@ async def alone(number: int, context: ToolContext) -> str:
     return f"{number} {await STAGE[-1].body(context)}"
 
 
-TOOLS: tuple[FunctionTool, ...] = (work, keep, deaf, quick, timed, alone)
-NAMES = ("work", "work", "keep", "deaf", "quick", "quick", "timed", "alone", "missing")
+@tool
+async def job(context: ToolContext) -> Accepted:
+    """Accept a job, and be asked for its outcome."""
+    await STAGE[-1].body(context)
+    STAGE[-1].world.runs[RUN.get()].bodies[context.call_id] = "accepted"
+    return Accepted(context.call_id, poll=STAGE[-1].poll, interval_seconds=1.0)
+
+
+TOOLS: tuple[FunctionTool, ...] = (work, keep, deaf, quick, timed, alone, job)
+NAMES = ("work", "work", "keep", "deaf", "quick", "quick", "timed", "alone", "job", "missing")
 
 
 class Company:
@@ -98,14 +106,16 @@ class Company:
         if draw < 0.5 and not is_deaf:
             await asyncio.sleep(0)
             return
+        gates = world.gates
         while True:
             gate: asyncio.Future[None] = world.loop.create_future()
-            world.gates.append(gate)
+            gates.append(gate)
             try:
                 await gate
             except asyncio.CancelledError:
                 if not is_deaf:
                     raise
+                gates = world.stubborn
             else:
                 return
 
@@ -210,6 +220,15 @@ class Company:
             if not (isinstance(error, asyncio.CancelledError) and context.signal.is_cancelled):
                 raise error
 
+    async def poll(self, _handle: str) -> str | None:
+        """Say what became of a job: nothing yet, its result, or an error."""
+        self.begin("poll")
+        self.visit()
+        await self.pause()
+        if self.sometimes(0.1):
+            raise ValueError("no")
+        return None if self.sometimes(0.3) else "job done"
+
     async def _waits_for_itself(self, run: "Run") -> None:
         if not self.sometimes(0.05) or run.stream.is_done:
             return
@@ -310,6 +329,7 @@ class Company:
                 "raised": {"failed"},
                 "cancelled itself": {"failed", "outcome_unknown"},
                 "returned": {"finished"},
+                "accepted": {"finished", "failed", "outcome_unknown"},
             }[body]
             if call.call.name == "timed" or was_abandoned:
                 expected = expected | {"outcome_unknown", "failed"}

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 from checkrein.agent.agent import Agent, AgentOptions
 from checkrein.errors import AgentBusyError, AgentMessageLimitError, AgentStateError
-from checkrein.loop.events import AgentEvent, Cancelled, Completed, Failed, MessageAccepted, RunResult
+from checkrein.loop.events import AgentEvent, Cancelled, Completed, Failed, MaxSteps, MessageAccepted, RunResult
 from checkrein.loop.options import ModelLimits, Retry
 from checkrein.messages import AssistantMessage, UserMessage, validate_transcript
 from checkrein.streams import EventStream
 from checkrein.testing.scripted import ScriptedModel
 from tests.eager import eager_task_factory
 from tests.exploration.agent_company import GRACE_SECONDS, RUN, Company, Ear
-from tests.exploration.drawn_loop import DrawnLoop
+from tests.exploration.drawn_loop import DrawnClock, DrawnLoop
 from tests.property.agent.ledger import Caps, Ledger, Queue
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ class World:
         self.haste = self.rng.choice((0.05, 0.2, 0.5))
         self.order = self.rng.choice((0.0, 0.0, 0.5, 0.9))
         self.gates: list[asyncio.Future[None]] = []
+        self.stubborn: list[asyncio.Future[None]] = []
         self.runs: list[Run] = []
         self.requests: dict[str, tuple[str, EventStream[AgentEvent, RunResult]]] = {}
         self.waiters: list[asyncio.Task[None]] = []
@@ -117,7 +118,9 @@ class World:
             retry=rng.choice((Retry(), Retry(attempts=3, first_seconds=4.0, max_seconds=1.0))),
             idle_timeout_seconds=rng.choice((None, None, None, 60.0)),
             grace_seconds=GRACE_SECONDS,
+            repeat_limit=rng.choice((None, None, 1, 2)),
             ids=Ids(),
+            clock=DrawnClock(self.loop),
             hooks=self.company.hooks(),
         )
         return Agent(
@@ -164,7 +167,7 @@ class World:
         elif loop.has_timer and (draw < 0.3 or not any(not gate.done() for gate in self.gates)):
             self.note("timer")
             loop.fire()
-        elif not self.open_gate():
+        elif not self.open_gate() and not self._give_in():
             loop.stop()
         self._check()
 
@@ -190,6 +193,13 @@ class World:
         self.note("gate")
         self.gates.pop(self.rng.randrange(len(self.gates))).set_result(None)
         return True
+
+    def _give_in(self) -> bool:
+        """Let one who ignored a cancellation go on, now that nothing else is left to happen: no run may still wait for him."""
+        run = self.open_run()
+        self.must(run is None or not run.is_cancelled, "a cancelled run waits for one who ignores it")
+        self.gates, self.stubborn = self.stubborn, []
+        return self.open_gate()
 
     # The caller's side.
 
@@ -394,7 +404,7 @@ class World:
         ends = [event for event in events if event.type == "run.finished"]
         self.must(len(ends) == 1 and events[-1] is ends[0], f"{len(ends)} ends")
         result = ends[0].result
-        self.count(result.status if not isinstance(result, Failed) else result.error.code)
+        self.count(_kind_of(result))
         self.must(tuple(result.messages) == self.ledger.transcript, "the result's transcript is not the agent's")
         self.must(run.is_cancelled == isinstance(result, Cancelled), f"{result.status}, cancelled: {run.is_cancelled}")
         accepted = [event.message for event in events if isinstance(event, MessageAccepted)]
@@ -411,3 +421,9 @@ class World:
             not isinstance(result, Failed) or result.error.code not in {"INVALID_TRANSCRIPT", "MODEL_LIMIT"},
             f"failed: {result}",
         )
+
+
+def _kind_of(result: RunResult) -> str:
+    if isinstance(result, Failed):
+        return result.error.code
+    return result.limit if isinstance(result, MaxSteps) else result.status

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from contextvars import Context
 from typing import Any, cast
 
+from checkrein.clock import SystemClock
+
 
 class DrawnLoop(asyncio.BaseEventLoop):
     """Runs one step at a time: `turn` is called for each, and calls `step`, `fire` or does something of its own.
@@ -81,3 +83,18 @@ class DrawnLoop(asyncio.BaseEventLoop):
 
     def _run_once(self) -> None:
         self.turn()
+
+
+class DrawnClock(SystemClock):
+    """The clock of a drawn loop: its time is the loop's."""
+
+    def __init__(self, loop: DrawnLoop) -> None:
+        self._loop = loop
+
+    def now(self) -> float:
+        """Return the virtual time as seconds since 1970."""
+        return self._loop.now
+
+    def monotonic(self) -> float:
+        """Return the virtual time."""
+        return self._loop.now

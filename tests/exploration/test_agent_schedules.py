@@ -28,7 +28,19 @@ SCHEDULES = 50_000
 SMALL_LIMITS = AgentLimits(messages=SMALL.messages, queued=SMALL.queued, blocks=SMALL.blocks)
 MOVES_AT_MOST = 26
 COLLECT_EVERY = 200
-ENDS = ("completed", "cancelled", "max_steps", "MODEL_STREAM_FAILED", "TOOL_EXECUTION_FAILED", "AGENT_MESSAGE_LIMIT")
+ENDS = (
+    "completed",
+    "cancelled",
+    "max_steps",
+    "should_stop",
+    "repeated_call",
+    "MODEL_STREAM_FAILED",
+    "MODEL_EMPTY",
+    "TOOL_EXECUTION_FAILED",
+    "TOOL_ARGUMENTS_LOOP",
+    "AGENT_STATE_FAILED",
+    "AGENT_MESSAGE_LIMIT",
+)
 
 
 def tell(story_seed: int, *, moves: int | None = None) -> World:

@@ -106,12 +106,12 @@ class Engine:
             self.task.cancel(reason)
 
     def raise_if_stopped(self) -> None:
-        """Raise when the run was cancelled.
+        """Raise when the run was cancelled, or ended while it was stuck.
 
         Raises:
-            asyncio.CancelledError: it was.
+            asyncio.CancelledError: nothing of it may begin any more.
         """
-        if self.signal.is_cancelled:
+        if self.signal.is_cancelled or self.publisher.is_closed:
             raise asyncio.CancelledError(self.signal.reason)
 
     def is_callers_own(self, error: BaseException) -> bool:
