@@ -6,11 +6,12 @@ without any check is refused, because then nothing could prove success. `taskfil
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, cast, get_args
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from checkrein.errors import TaskError
 from checkrein.harness.planners import Planner
@@ -86,35 +87,21 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     source: str = "task"
 
     def __post_init__(self) -> None:
-        """Check everything that can be known now."""
-        if not _NAME.match(self.name):
-            raise TaskError(
-                self.source, "name", f"{self.name!r:.80} is no name", "use 1 to 64 letters, digits, `_`, `.` or `-`"
-            )
-        if isinstance(self.version, bool) or self.version < 1:
-            raise TaskError(self.source, "version", f"{self.version!r} is no version", "use a whole number from 1")
-        if not self.goal.strip():
-            raise TaskError(self.source, "goal", "it is empty", "say in a sentence what is to be reached")
-        if not callable(self.planner):
-            raise TaskError(
-                self.source, "planner", "it cannot be called", "give a function (goal, history, last_error)"
-            )
-        if not self.checks:
-            raise TaskError(
-                self.source,
-                "check",
-                "the task has none",
-                "add at least one [[check]]: without evidence there is no success",
-            )
-        _refuse_twice(self.source, "tools", [tool.name for tool in self.tools])
-        for tool in self.tools:
-            _refuse_without_schema(self.source, tool)
-        _refuse_twice(self.source, "check", [check.id for check in self.required_checks()])
+        """Check everything that can be known now; paths may be given as text."""
+        for key, is_right, problem, fix in _demands(self):
+            if not is_right:
+                raise TaskError(self.source, key, problem, fix)
+        force_setattr(self, "workspace", Path(self.workspace))
+        force_setattr(self, "inputs", {name: Path(path) for name, path in self.inputs.items()})
         for name, path in self.inputs.items():
             if not path.is_file():
                 raise TaskError(
                     self.source, f"inputs.{name}", f"{path} is no file", "correct the path, relative to the task file"
                 )
+        _refuse_twice(self.source, "tools", [tool.name for tool in self.tools])
+        for tool in self.tools:
+            _refuse_without_schema(self.source, tool)
+        _refuse_twice(self.source, "check", [check.id for check in self.required_checks()])
 
     @classmethod
     def load(cls, path: "str | Path", *, resolve: "Resolver") -> "Task":
@@ -212,6 +199,65 @@ class Resolver(Protocol):
             LookupError: there is none; the message is shown with file and key.
         """
         ...
+
+
+def _demands(task: Task) -> Iterator[tuple[str, bool, str, str]]:
+    """Yield what a task must be: the key, whether it is so, what is wrong else, and how it is mended. Nothing is taken for granted: tasks are made by hand."""
+    name, version, goal = cast("tuple[object, object, object]", (task.name, task.version, task.goal))
+    yield (
+        "name",
+        isinstance(name, str) and _NAME.match(name) is not None,
+        f"{name!r:.80} is no name",
+        "use 1 to 64 letters, digits, `_`, `.` or `-`",
+    )
+    is_count = isinstance(version, int) and not isinstance(version, bool) and version >= 1
+    yield "version", is_count, f"{version!r:.80} is no version", "use a whole number from 1"
+    is_said = isinstance(goal, str) and bool(goal.strip())
+    yield "goal", is_said, "it is empty, or no text", "say in a sentence what is to be reached"
+    yield "planner", callable(task.planner), "it cannot be called", "give a function (goal, history, last_error)"
+    yield "policy", callable(task.policy), "it cannot be called", "give a function (tool, arguments)"
+    yield from _demands_of_parts(task)
+    budget, on_failure, seconds = cast(
+        "tuple[object, object, object]", (task.budget, task.on_failure, task.verify_seconds)
+    )
+    yield "budget", isinstance(budget, Budget), f"{type(budget).__name__} is no Budget", "give Budget(tool_calls=…)"
+    yield "on_failure", on_failure in get_args(OnFailure), f"{on_failure!r:.80} is unknown", "use replan, skip or abort"
+    is_time = isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and 0 < seconds < float("inf")
+    yield "verify_seconds", is_time, f"{seconds!r:.80} is no time", "give seconds, more than 0"
+
+
+def _demands_of_parts(task: Task) -> Iterator[tuple[str, bool, str, str]]:
+    """Yield what tools, checks and files must be."""
+    tools, checks = cast("tuple[object, object]", (task.tools, task.checks))
+    strange = next((item for item in _items(tools) if not _has(item, "name", "call", "traits")), None)
+    yield "tools", _is_list(tools), "it is no list", "give a list of tools"
+    yield "tools", strange is None, f"{strange!r:.80} is no tool", "decorate the function with @tool"
+    yield "check", _is_list(checks), "it is no list", "give a list of checks"
+    none = "add at least one [[check]]: without evidence there is no success"
+    yield "check", bool(checks), "the task has none", none
+    other = next(
+        (item for item in _items(checks) if not (isinstance(item, Check) or _has(item, "kind", "measure"))), None
+    )
+    yield "check", other is None, f"{other!r:.80} is no check", "decorate the function with @check"
+    inputs, workspace = cast("tuple[object, object]", (task.inputs, task.workspace))
+    yield "inputs", isinstance(inputs, Mapping), "it is no mapping", "give paths by name"
+    no_path = next(
+        (name for name, path in task.inputs.items() if not isinstance(cast("object", path), (str, Path))), None
+    )
+    yield f"inputs.{no_path}", no_path is None, "it is no path", "give the path of a file"
+    yield "workspace", isinstance(workspace, (str, Path)), "it is no path", "give the path of a folder"
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+
+
+def _items(value: object) -> Sequence[object]:
+    return cast("Sequence[object]", value) if _is_list(value) else ()
+
+
+def _has(item: object, *names: str) -> bool:
+    return not isinstance(item, type) and all(hasattr(item, name) for name in names)
 
 
 def tool_spec(tool: Tool) -> ToolSpec:
