@@ -10,9 +10,9 @@ import importlib.abc
 import importlib.machinery
 import re
 import sys
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from traceback import walk_tb
 from types import ModuleType
 from typing import Final
 
@@ -73,9 +73,9 @@ def _imported(folder: TaskFolder, file: str) -> ModuleType:
 
 def _line_of(error: BaseException, folder: TaskFolder) -> str:
     """Return where in the task's own code an error was raised, `""` when its text says so, or it was elsewhere."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if Path(frame.filename).is_relative_to(folder.folder)]
-    return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+    places = [(Path(frame.f_code.co_filename), line) for frame, line in walk_tb(error.__traceback__)]
+    own = [(path, line) for path, line in places if path.is_relative_to(folder.folder)]
+    return f" ({own[-1][0].name}, line {own[-1][1]})" if own else ""
 
 
 class _Source(importlib.abc.SourceLoader):

@@ -7,6 +7,9 @@ checked here, once: whatever is no plan is the planner's failure, never a crash 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
+from traceback import walk_tb
+from types import CodeType
 from typing import Literal, TypeAlias, cast
 
 import msgspec
@@ -163,7 +166,17 @@ async def ask_planner(planner: Planner, view: PlanView) -> tuple[tuple[StepSpec,
     except PlannerFailed:
         raise
     except (Exception, SystemExit) as error:
-        raise PlannerFailed(describe_error(error)) from error
+        raise PlannerFailed(f"{describe_error(error)}{_place(error, planner)}") from error
+
+
+def _place(error: BaseException, planner: Planner) -> str:
+    """Return where in the planner's own file an error was raised, as ` (plan.py, line 3)`; empty when it was not there."""
+    function = planner if inspect.isroutine(planner) else type(planner).__call__
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if not isinstance(code, CodeType):
+        return ""
+    lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == code.co_filename]
+    return f" ({Path(code.co_filename).name}, line {lines[-1]})" if lines else ""
 
 
 async def _answer(planner: Planner, view: PlanView) -> object:

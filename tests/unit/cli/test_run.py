@@ -189,7 +189,7 @@ def test_a_task_that_needs_a_missing_extra_is_told_how_to_install_it(checkrein: 
     [
         ("import no_such_module\n", "no_such_module"),
         ("def plan(:\n", "SyntaxError"),
-        ("1 / 0\n", "ZeroDivisionError"),
+        ("\n1 / 0\n", "ZeroDivisionError: division by zero (plan.py, line 2)"),
         ("raise SystemExit(0)\n", "SystemExit"),
         ("plan = 3\n", "cannot be called"),
         ("other = 3\n", "plan.py has no 'plan'"),
@@ -229,6 +229,7 @@ def test_each_message_leads_from_a_planner_that_fails_to_a_run_that_succeeds(
     run = run_id_of(printed)
     unblock = f"checkrein unblock {run} planner:1"
     assert printed.code == 4
+    assert "turn 1 failed: ValueError: no idea (plan.py, line 2)" in printed.lines
     assert f"      {unblock}" in printed.lines
     assert (
         sum("no idea" in line for line in printed.lines if "waits" not in line) == 2

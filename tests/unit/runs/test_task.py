@@ -1,6 +1,6 @@
 """Tasks made in code: a task is valid or there is none, and each mistake names key and fix."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -24,7 +24,7 @@ def shout(text: str) -> str:
     return text.upper()
 
 
-def made(**changed: object) -> Task:
+def made(changed: Mapping[str, object]) -> Task:
     given = {"name": "notes", "goal": "Write", "planner": plan, "checks": [FileCheck(path="a.md")], **changed}
     return Task(**given)  # pyright: ignore[reportArgumentType]  what is tested
 
@@ -62,7 +62,7 @@ def made(**changed: object) -> Task:
 )
 def test_a_mistake_names_key_and_fix(key: str, value: object, problem: str, fix: str) -> None:
     with pytest.raises(TaskError) as caught:
-        made(**{key: value})
+        made({key: value})
     error = caught.value
     assert error.source == "task"
     assert error.key.partition(".")[0] == key.removesuffix("s" if key == "checks" else "")
@@ -72,11 +72,11 @@ def test_a_mistake_names_key_and_fix(key: str, value: object, problem: str, fix:
 
 def test_paths_may_be_given_as_text(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("n\n1\n", encoding="utf-8")
-    task = made(inputs={"a": str(tmp_path / "a.csv")}, workspace=str(tmp_path / "out"))
+    task = made({"inputs": {"a": str(tmp_path / "a.csv")}, "workspace": str(tmp_path / "out")})
     assert (task.inputs, task.workspace) == ({"a": tmp_path / "a.csv"}, tmp_path / "out")
 
 
 def test_checks_get_ids_that_differ() -> None:
     same = check(path="a.md")(undecorated)
-    task = made(checks=[same, same, FileCheck(path="a.md")], budget=Budget(turns=1))
+    task = made({"checks": [same, same, FileCheck(path="a.md")], "budget": Budget(turns=1)})
     assert [item.id for item in task.required_checks()] == ["function:a.md", "function:a.md#2", "file:a.md"]
