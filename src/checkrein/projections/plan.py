@@ -102,7 +102,7 @@ class PlanView(msgspec.Struct, frozen=True):
     call_id: str = ""
     answer: CallAnswer | None = None
     history: Shared[EndedStep | Note] = Shared()
-    queued: tuple[Note, ...] = ()
+    queued: Shared[Note] = Shared()
     failure: LastFailure | None = None
     decisions: Mapping[str, JsonData] = {}
     outcome: str = ""
@@ -154,11 +154,11 @@ def _session_start(view: PlanView, data: SessionStart) -> PlanView:
 
 
 def _steer_queued(view: PlanView, data: SteerQueued) -> PlanView:
-    return replace(view, queued=(*view.queued, Note(data.note, data.text, "steer")))
+    return replace(view, queued=view.queued.appended(Note(data.note, data.text, "steer")))
 
 
 def _follow_up_queued(view: PlanView, data: FollowUpQueued) -> PlanView:
-    return replace(view, queued=(*view.queued, Note(data.note, data.text, "follow_up")))
+    return replace(view, queued=view.queued.appended(Note(data.note, data.text, "follow_up")))
 
 
 def _turn_start(view: PlanView, data: TurnStart) -> PlanView:
@@ -168,7 +168,7 @@ def _turn_start(view: PlanView, data: TurnStart) -> PlanView:
     for note in view.queued:
         if note.id in data.notes:
             history = history.appended(note)
-    return replace(view, history=history, queued=tuple(note for note in view.queued if note.id not in data.notes))
+    return replace(view, history=history, queued=Shared(note for note in view.queued if note.id not in data.notes))
 
 
 def _plan_draft(view: PlanView, data: PlanDraft) -> PlanView:
