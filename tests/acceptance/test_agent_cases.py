@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from checkrein.agent.agent import Agent, AgentOptions
-from checkrein.errors import AgentBusyError, TransientModelError
+from checkrein.errors import AgentBusyError, FatalToolError, TransientModelError
 from checkrein.loop.events import AgentEvent, Cancelled, Failed, MaxSteps
 from checkrein.loop.options import AgentHooks, Allow, Retry
 from checkrein.messages import ToolCall, ToolResult, validate_transcript
@@ -84,6 +84,40 @@ async def test_c2_a_run_cancelled_when_all_its_calls_are_finished_reports_their_
     assert isinstance(result, Cancelled)
     assert all(item.result is not None for item in result.unadopted_calls)
     assert said(agent.messages) == ["A"]
+    await hold_next(agent, model)
+
+
+async def test_c2_a_run_that_a_call_ends_waits_for_its_siblings_and_reports_them() -> None:
+    release, begun = asyncio.Event(), asyncio.Event()
+
+    @tool(cancellable=False)
+    async def keeps() -> str:
+        begun.set()
+        await release.wait()
+        return "kept"
+
+    @tool
+    async def waits() -> str:
+        await asyncio.Event().wait()
+        return "never"
+
+    @tool
+    async def fatal() -> str:
+        await begun.wait()
+        raise FatalToolError("enough")
+
+    script = [reply(call("c1", "keeps"), call("c2", "waits"), call("c3", "fatal")), reply("B done")]
+    model = ScriptedModel(script)
+    agent = Agent(model=model, tools=[keeps, waits, fatal], options=PARALLEL)
+    stream = agent.prompt("A")
+    await begun.wait()
+    await turns()
+    assert not stream.is_done
+    release.set()
+    result = await stream
+    assert isinstance(result, Failed)
+    assert result.error.code == "TOOL_EXECUTION_FAILED"
+    assert states(result) == {"c1": "finished", "c2": "outcome_unknown", "c3": "failed"}
     await hold_next(agent, model)
 
 

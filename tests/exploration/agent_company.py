@@ -87,6 +87,7 @@ class Company:
     def __init__(self, world: "World") -> None:
         self.world = world
         self.calls = 0
+        self.clumsiness = world.rng.choice((0.05,) * 9 + (0.9,))
         STAGE[:] = [self]
 
     def begin(self, what: str) -> "Run":
@@ -175,7 +176,7 @@ class Company:
             self.calls += 1
             name = rng.choice(NAMES)
             arguments: dict[str, object] = {"number": 1} if name == "alone" and rng.random() < 0.8 else {}
-            malformed = "{" if rng.random() < 0.05 else ""
+            malformed = "{" if rng.random() < self.clumsiness else ""
             made.append(ToolCall(f"c{self.calls}", name, {} if malformed else arguments, malformed))
         room = self.world.ledger.caps.blocks - 1
         return tuple(made[:room])

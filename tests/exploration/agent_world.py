@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from checkrein.agent.inbox import QueueMode
 
 STEPS_AT_MOST = 20_000
-SMALL = Caps(messages=16, queued=3, blocks=3)
 
 
 class Ids:
@@ -99,11 +98,16 @@ class World:
         self.texts = 0
         self.listener_failures = 0
         self.ears: list[tuple[Ear, Callable[[], None]]] = []
-        self.ledger = Ledger(SMALL if self.is_small else Caps())
+        self.ledger = Ledger(self._small_caps() if self.is_small else Caps())
         self.company = Company(self)
         self.agent = self._agent()
         for _ in range(self.rng.choice((0, 0, 1, 2, 3))):
             self.subscribe()
+
+    def _small_caps(self) -> Caps:
+        """Return limits that a story comes to."""
+        rng = self.rng
+        return Caps(messages=rng.randrange(4, 20), queued=rng.choice((3, 9)), blocks=rng.choice((1, 3, 3, 4)))
 
     def _agent(self) -> Agent:
         rng = self.rng

@@ -22,10 +22,9 @@ from checkrein.loop.events import AgentEvent, RunFinished, RunResult, ToolStarte
 from checkrein.messages import UserMessage
 from checkrein.streams import StreamLog
 from tests.counts import amount, report, seed
-from tests.exploration.agent_world import SMALL, World
+from tests.exploration.agent_world import World
 
 SCHEDULES = 50_000
-SMALL_LIMITS = AgentLimits(messages=SMALL.messages, queued=SMALL.queued, blocks=SMALL.blocks)
 MOVES_AT_MOST = 26
 COLLECT_EVERY = 200
 ENDS = (
@@ -49,7 +48,9 @@ def tell(story_seed: int, *, moves: int | None = None) -> World:
         world = World(story_seed, moves=moves)
         conversation = world.agent._conversation  # pyright: ignore[reportPrivateUsage]  the same machine, with less room
         if world.is_small:
-            patch.setattr(conversation, "state", replace(conversation.state, limits=SMALL_LIMITS))
+            caps = world.ledger.caps
+            limits = AgentLimits(messages=caps.messages, queued=caps.queued, blocks=caps.blocks)
+            patch.setattr(conversation, "state", replace(conversation.state, limits=limits))
         try:
             world.play()
         except Exception as error:
