@@ -162,7 +162,9 @@ class CommandCheck(Check, frozen=True, kw_only=True):
 
     def _environment(self, home: str) -> dict[str, str]:
         ours = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-        return {**ours, "HOME": home, "TMPDIR": home, "PYTHONDONTWRITEBYTECODE": "1", **self.env}
+        # Python would run compiled code that it finds beside a module, which nobody has read or hashed.
+        python = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPYCACHEPREFIX": home}
+        return {**ours, "HOME": home, "TMPDIR": home, **python, **self.env}
 
 
 class _Program:

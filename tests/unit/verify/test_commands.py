@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import py_compile
 import select
 import sys
 from pathlib import Path
@@ -70,6 +71,16 @@ async def test_inputs_and_the_tasks_folder_can_be_arguments(tmp_path: Path) -> N
     made = make_check("command", options, source="task.toml", base=tmp_path / "task", inputs=inputs)
     measured = await made.measure(context(tmp_path / "run", inputs))
     assert measured.data["output"] == "figures\n"
+
+
+async def test_compiled_code_beside_a_program_is_not_run(tmp_path: Path) -> None:
+    write(tmp_path, "task/helper.py", "print('compiled')")
+    mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    assert py_compile.compile(str(tmp_path / "task" / "helper.py"), invalidation_mode=mode)
+    write(tmp_path, "task/helper.py", "print('as written')")
+    write(tmp_path, "task/check.py", "import helper")
+    made = make_check("command", {"argv": [PYTHON, "{task}/check.py"]}, source="task.toml", base=tmp_path / "task")
+    assert (await made.measure(context(tmp_path))).data["output"] == "as written\n"
 
 
 async def test_a_program_that_is_not_there_is_the_verifiers_failure(tmp_path: Path) -> None:
