@@ -179,6 +179,7 @@ FIRST = Received(
     Budget(turns=None, tool_calls=None, steps=None, replans=None, wall_seconds=None),
 )
 PLAN_STEPS = 100
+USERS = (Received, SessionStart, SteerQueued)
 
 
 def note_log(events: int) -> list[Event]:
@@ -231,10 +232,10 @@ def _log(data: list[EventData]) -> list[Event]:
             event_id=f"{offset:016x}",
             expected_version=offset,
             at=1e9 + offset,
-            actor="worker:w",
+            actor="user:ann" if isinstance(item, USERS) else "worker:w",
             data=item,
-            epoch=1,
-            elapsed=offset / 1_000,
+            epoch=None if isinstance(item, USERS) else 1,
+            elapsed=0.0 if isinstance(item, USERS) else offset / 1_000,
         )
         for offset, item in enumerate(data)
     ]
@@ -273,12 +274,12 @@ class Round(msgspec.Struct, frozen=True):
     bare: float
 
 
-def replay_figures(folder: Path, log: list[Event], repetitions: int, *, is_long: bool) -> list[Figure]:
+def replay_figures(folder: Path, log: list[Event], kind: str, repetitions: int, *, is_long: bool) -> list[Figure]:
     """Return how fast a log is read, decoded and folded, and opened; the store is opened anew each time."""
     path, events = folder / "runs.db", len(log)
     rows = [row_of(event) for event in log]
     asyncio.run(_write(path, rows))
-    name = f"{events:,} × {sum(len(row.body) for row in rows) // events:,} B"
+    name = f"{kind} {sum(len(row.body) for row in rows) // events:,} B"
     log.clear()
     rows.clear()
     decode = _bare_decoder()
@@ -362,9 +363,13 @@ def main() -> None:
     part, repetitions = (10, 2) if is_quick else (1, 5)
     figures = [step_figures(runs, steps // part, repetitions) for runs, steps in STEPS.items()]
     events = LOG_EVENTS // part
-    for log, is_long in ((note_log(events), False), (mixed_log(events, 10), False), (mixed_log(events, 1_600), True)):
+    for log, kind, is_long in (
+        (note_log(events), "notes", False),
+        (mixed_log(events, 10), "steps", False),
+        (mixed_log(events, 1_600), "steps", True),
+    ):
         with tempfile.TemporaryDirectory() as name:
-            figures += replay_figures(Path(name), log, repetitions, is_long=is_long)
+            figures += replay_figures(Path(name), log, kind, repetitions, is_long=is_long)
     print(f"{'store':<34}{'per second':>14}{'floor':>14}{'ratio':>8}   target")
     for figure in figures:
         verdict = "" if figure.is_met is None else f"{figure.target} {'met' if figure.is_met else 'MISSED'}"
