@@ -2,7 +2,7 @@
 
 Everything that enters a log or a transcript passes `canonical_json` or `clean_text` once. The invariant: bytes made here are the only form of a
 value (sorted keys, no whitespace, no NaN or Infinity, integers within ±(2^53-1), depth ≤ 128, keys unique, no lone surrogates), so equality of
-bytes is equality of values. What cannot be encoded is an `InvalidJson`, never a fallback. No I/O, no clock, no import of the rest of the house.
+bytes is equality of values; what a decoder left as it was stored gets that form before anybody sees it. What cannot be encoded is an `InvalidJson`, never a fallback. No I/O, no clock, no import of the rest of the house.
 
 Sources of the rules: RFC 8259 (JSON), RFC 7493 (I-JSON: integer range, unique keys, no surrogates), RFC 6901 (JSON Pointer).
 """
