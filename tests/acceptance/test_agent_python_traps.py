@@ -69,6 +69,25 @@ async def test_a_tool_that_swallows_its_cancellation_and_returns_has_finished(ex
     await hold_next(agent)
 
 
+@pytest.mark.parametrize("seconds", [None, 60.0])
+@pytest.mark.parametrize("execution", ["sequential", "parallel"])
+async def test_a_tool_that_cancels_its_run_and_returns_at_once_has_finished(
+    execution: str, seconds: float | None
+) -> None:
+    @tool(timeout_seconds=seconds)
+    async def cancels() -> str:
+        assert agent.cancel()
+        return "done"
+
+    options = AgentOptions(tool_execution="parallel" if execution == "parallel" else "sequential")
+    script = [reply(call("c1", "cancels"), call("c2", "missing")), reply("again")]
+    agent = Agent(model=ScriptedModel(script), tools=[cancels], options=options)
+    result = await agent.prompt("go")
+    assert isinstance(result, Cancelled)
+    assert states(result)["c1"] == "finished"
+    await hold_next(agent)
+
+
 @pytest.mark.parametrize("goes_on", ["with a response", "with its end", "with an error"])
 async def test_a_model_that_swallows_its_cancellation_adds_nothing(goes_on: str) -> None:
     begun = asyncio.Event()
