@@ -58,7 +58,7 @@ async def prepare_folder(workspace: Path, state: RunState) -> Path:
 def _prepare(workspace: Path, state: RunState) -> Path:
     folder, before = _place(workspace, state, state.folder or state.run_id), folder_of(workspace, state)
     if not folder.exists():
-        workspace.mkdir(parents=True, exist_ok=True)
+        workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
         if before == folder:
             folder.mkdir(mode=0o700, exist_ok=True)
         else:

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import stat
 import threading
 from collections.abc import Awaitable
 from pathlib import Path
@@ -127,3 +128,10 @@ async def test_a_folder_that_a_log_names_is_one_of_the_runs_or_refused(tmp_path:
 
 async def _settled(given: "Path | Awaitable[Path]") -> Path:
     return given if isinstance(given, Path) else await given
+
+
+async def test_the_folders_of_runs_are_their_owners_alone(tmp_path: Path) -> None:
+    story = running()
+    story.lease("run")
+    folder = await prepare_folder(tmp_path / "deep" / "out", story.state)
+    assert [stat.S_IMODE(place.stat().st_mode) for place in (folder, folder.parent)] == [0o700, 0o700]
