@@ -82,14 +82,14 @@ class Terminal:
 
 
 def commands(block: Block) -> Iterator[Command]:
-    """Yield the commands of a block; `> ` continues a command on the next line."""
+    """Yield the commands of a block; `>` continues a command on the next line."""
     text, output = "", list[str]()
     for line in block.text.splitlines():
         if line.startswith("$ "):
             if text:
                 yield Command(text, tuple(_stripped("\n".join(output))))
             text, output = line[2:], []
-        elif line.startswith("> ") and not output:
+        elif (line == ">" or line.startswith("> ")) and not output:
             text = f"{text}\n{line[2:]}"
         else:
             output.append(line)
