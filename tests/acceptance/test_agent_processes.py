@@ -163,7 +163,13 @@ async def main():
     global begun, loop
     begun, loop = asyncio.Event(), asyncio.get_running_loop()
     {MOMENTS[moment]}
+    waiters.append(asyncio.create_task(wait()))
+    await asyncio.sleep(0)
 
+async def wait():
+    await streams[0]
+
+waiters = []
 first = asyncio.new_event_loop()
 first.run_until_complete(main())
 first.close()
