@@ -117,7 +117,7 @@ def main(arguments: Sequence[str]) -> int:
     elif task == "bench":
         outcomes = [run(gate) for gate in benchmarks(names)]
     else:
-        outcomes = [set_up(), *(run(gate) for gate in (*LINT, DOCS, *benchmarks()))]
+        outcomes = [set_up(), *(run(gate) for gate in (*LINT, DOCS, *benchmarks((), "--quick")))]
         outcomes.append(run_last(TESTS, outcomes))
     return 0 if all(outcome.passed for outcome in outcomes) else 1
 
