@@ -201,6 +201,33 @@ async def test_a_tool_that_cancels_its_own_task_ends_nothing_but_its_run() -> No
     await hold_next(agent)
 
 
+async def test_a_callback_on_the_signal_that_raises_keeps_nobody_from_being_cancelled() -> None:
+    told: list[str] = []
+    reported: list[object] = []
+    begun = asyncio.Event()
+
+    def fails(_reason: str) -> None:
+        raise ValueError("no")
+
+    @tool
+    async def waits(context: ToolContext) -> str:
+        context.signal.subscribe(fails)
+        context.signal.subscribe(told.append)
+        begun.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context["exception"]))
+    agent = Agent(model=ScriptedModel([reply(call("c1", "waits")), reply("again")]), tools=[waits])
+    stream = agent.prompt("go")
+    await begun.wait()
+    assert agent.cancel("stop")
+    assert (await stream).status == "cancelled"
+    assert told == ["stop"]
+    assert [str(error) for error in reported] == ["no"]
+    await hold_next(agent)
+
+
 # Generators that do not close
 
 
