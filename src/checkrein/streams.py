@@ -71,6 +71,8 @@ class StreamLog(Generic[E, R]):
             msg = "a second result for one stream"
             raise RuntimeError(msg)
         self.result = (result,)
+        # Whoever keeps the stream does not keep those who listened.
+        self._audience, self._tell = (), None
         _wake(self._at_event)
         _wake(self._at_end)
 

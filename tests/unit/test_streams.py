@@ -166,3 +166,7 @@ async def test_the_audience_is_told_of_each_event_while_there_is_one() -> None:
     audience.clear()
     log.append(4)
     assert (told, log.stream.read()) == ([2, 3], (1, 2, 4))
+    audience.append("late")
+    log.finish("end")
+    log.tell(5)
+    assert told == [2, 3]

@@ -1,6 +1,7 @@
 """Queued user messages: a message is in its queue until the moment it is in the transcript, and nowhere twice."""
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
@@ -14,7 +15,7 @@ QueueMode = Literal["one-at-a-time", "all"]
 
 
 class Queued(msgspec.Struct, frozen=True):
-    """What waits, in the order it will be accepted within each queue."""
+    """What waits: each queue in the order of acceptance, and as a sequence all of it, steering first."""
 
     steering: tuple[UserMessage, ...] = ()
     follow_up: tuple[UserMessage, ...] = ()
@@ -22,6 +23,18 @@ class Queued(msgspec.Struct, frozen=True):
     def __len__(self) -> int:
         """Return how many messages wait."""
         return len(self.steering) + len(self.follow_up)
+
+    def __iter__(self) -> Iterator[UserMessage]:
+        """Iterate over all that wait, steering first."""
+        return iter(self.steering + self.follow_up)
+
+    def __getitem__(self, index: int) -> UserMessage:
+        """Return one of all that wait, steering first.
+
+        Raises:
+            IndexError: fewer wait.
+        """
+        return (self.steering + self.follow_up)[index]
 
 
 class Inbox:

@@ -49,6 +49,7 @@ async def test_queueing_returns_the_very_message_that_enters_the_transcript() ->
     agent = Agent(model=ScriptedModel([reply("one"), reply("two"), reply("three")]))
     steered, followed = agent.steer("now"), agent.follow_up("later")
     assert agent.queued == Queued((steered,), (followed,))
+    assert (list(agent.queued), agent.queued[1], steered in agent.queued) == ([steered, followed], followed, True)
     stream = agent.prompt("Hi")
     await completed(stream)
     assert agent.messages[1] is steered
