@@ -423,7 +423,7 @@ def clean_call(call: object) -> ToolCall:
     Raises:
         TypeError: it is no well-shaped call; says what is wrong.
     """
-    if type(call) is not ToolCall or type(cast("object", call.arguments)) is not JsonObject:
+    if type(call) is not ToolCall or type(call.arguments) is not JsonObject:
         msg = f"a {type(call).__name__} is no call with a JSON object"
         raise TypeError(msg)
     call_id, name, malformed = clean_text(call.id), clean_text(call.name), clean_text(call.malformed)
@@ -434,7 +434,8 @@ def clean_call(call: object) -> ToolCall:
 class Transcript(Shared[Message]):
     """A transcript known to be valid: checked and cleaned once, at the door, and growing by what is valid in itself, user messages and whole turns.
 
-    Taking a reference is O(1), and so is handing it to the next run: nobody checks or copies it again.
+    Taking a reference is O(1), and so is handing it to the next run: nobody checks or copies it again. `appended` checks what it takes; `extended` takes what was checked
+    already: user messages, or one whole turn.
     """
 
     __slots__ = ()
@@ -459,8 +460,4 @@ class Transcript(Shared[Message]):
         Raises:
             ValueError: it is not valid in itself.
         """
-        return self.grown(type(self).checked((item,)))
-
-    def grown(self, messages: Iterable[Message]) -> Self:
-        """Return a transcript with messages at its end that were checked already: user messages or one whole turn."""
-        return self.extended(messages)
+        return self.extended(type(self).checked((item,)))

@@ -287,7 +287,7 @@ def test_a_transcript_is_checked_and_cleaned_at_the_door() -> None:
 
 def test_a_transcript_grows_without_changing_what_was_taken_from_it() -> None:
     first = Transcript.checked([user()])
-    second = first.grown((calls("c1"), result("c1")))
+    second = first.extended((calls("c1"), result("c1")))
     third = first.appended(said())
     assert [len(first), len(second), len(third)] == [1, 3, 2]
     assert isinstance(third, Transcript)

@@ -155,7 +155,8 @@ class Conversation:
     def adopt(self, step: Step) -> tuple[UserMessage, ...]:
         """Adopt a turn after which the run goes on; return the queued messages that the boundary after it accepts."""
         self.messages = step.transcript
-        self.state = AGENT_MACHINE.evolve(self.state, TurnFinished(step.added, step.had_calls))
+        event = TurnFinished(step.added, step.had_calls)
+        self.state = AGENT_MACHINE.take(self.state, event.type, event)
         if self.state.phase is AgentPhase.RUNNING:
             return ()
         queue: QueueName = "steering" if self.state.phase is AgentPhase.STEERING_BOUNDARY else "follow_up"
@@ -170,7 +171,7 @@ class Conversation:
 
     def _accepted(self, messages: tuple[UserMessage, ...]) -> tuple[UserMessage, ...]:
         if messages:
-            self.messages = self.messages.grown(messages)
+            self.messages = self.messages.extended(messages)
         return messages
 
     def _check_room(self, *, is_free: bool, what: str) -> None:

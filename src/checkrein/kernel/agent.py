@@ -281,10 +281,11 @@ def _prompted(state: AgentState, event: AgentEvent) -> AgentState:
     if not isinstance(event, Prompted):
         return state
     return replace(
-        with_queued(state, "steering", -event.joined),
+        state,
         phase=_W,
         length=state.length + 1 + event.joined,
         tail_is_assistant=False,
+        steering=state.steering - event.joined,
         steps_left=event.max_steps,
     )
 

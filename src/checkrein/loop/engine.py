@@ -31,6 +31,7 @@ T = TypeVar("T")
 Stop: TypeAlias = Literal["", "repeated_call", "should_stop"]
 INVALID_BATCHES = 3
 """Batches in a row with only invalid arguments after which a run fails."""
+_NOTHING_USED: Final = Usage(cost=0.0)
 _MODEL_CODES: Final = frozenset(
     {"MODEL_PROTOCOL_ERROR", "MODEL_STREAM_FAILED", "MODEL_EMPTY", "MODEL_OUTPUT_LIMIT", "MODEL_LIMIT"}
 )
@@ -81,7 +82,7 @@ class Engine:
         self.options = options
         self.publisher = publisher
         self.signal = signal
-        self.usage = Usage(cost=0.0)
+        self.usage = _NOTHING_USED
         self.step_number = 0
         self.task: asyncio.Task[object] | None = None
         self.set_deadline: Callable[[StepFailed | None], None] = _nothing
@@ -146,7 +147,8 @@ class Engine:
         self._batch = None
         self._is_repeating = False
         self.step_number += 1
-        self._check_start(room)
+        if self.signal.is_cancelled or room < 1:
+            self._check_start(room)
         kit, messages, hooks = self._kit, transcript, self._hooks
         if hooks.prepare_turn is not None or hooks.transform_context is not None:
             kit, messages = await self._adjusted(transcript)
@@ -156,13 +158,15 @@ class Engine:
             answer = await ask(self, kit.stream_of, request)
             added: tuple[Message, ...] = (answer.message,)
             if answer.calls:
-                self._check_turn(answer.calls, room)
+                if len(answer.calls) > 1 or room <= 1:
+                    self._check_turn(answer.calls, room)
                 batch = self._batch = Batch(self, kit, answer.calls)
                 added += await batch.run()
-                self._check_batch(batch.invalid, len(answer.calls))
+                if batch.invalid or self._invalid_batches or self.signal.is_cancelled:
+                    self._check_batch(batch.invalid, len(answer.calls))
         except (ModelError, FatalCall) as error:
             raise _step_failed(error) from error
-        grown = transcript.grown(added)
+        grown = transcript.extended(added)
         stop: Stop = "repeated_call" if self._is_repeating else ""
         if hooks.should_stop is not None and not stop:
             # The turn is in progress until its hook has answered.
