@@ -1,6 +1,7 @@
 """Waiting for an agent, closing it, and running it without an event loop of one's own."""
 
 import asyncio
+import signal
 import threading
 from collections.abc import Callable
 
@@ -221,6 +222,20 @@ def test_a_plain_tool_that_never_ends_does_not_keep_the_program() -> None:
     release.set()
 
 
+def test_an_interrupt_of_the_program_cancels_the_run_and_comes_out() -> None:
+    @tool
+    async def interrupts() -> str:
+        signal.raise_signal(signal.SIGINT)
+        await asyncio.Event().wait()
+        return "never"
+
+    agent = Agent(model=ScriptedModel([reply(call("c1", "interrupts", {})), reply("next")]), tools=[interrupts])
+    with pytest.raises(KeyboardInterrupt):
+        agent.run_sync("go")
+    assert (agent.is_running, len(agent.messages)) == (False, 1)
+    assert agent.run_sync("again").status == "completed"
+
+
 def test_what_a_coroutine_raises_comes_out_and_its_tasks_are_cancelled() -> None:
     ended: list[str] = []
 
@@ -268,10 +283,15 @@ def test_a_loop_that_is_closed_under_a_run_leaves_an_agent_that_works() -> None:
         agent.prompt("go")
         await turns()
 
+    async def listens(_event: AgentEvent, _signal: CancelSignal) -> None:
+        await asyncio.sleep(0)
+
     loop.run_until_complete(begins())
     later = agent.follow_up("later")
     loop.close()
+    agent.subscribe(listens)
     assert agent.cancel() is False
     assert agent.is_running is False
     assert agent.queued.follow_up == (later,)
+    assert [error.event_type for error in agent.subscriber_errors] == ["run.finished"], "nobody could start it"
     assert agent.run_sync("again").status == "completed"
