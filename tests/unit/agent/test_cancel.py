@@ -102,6 +102,20 @@ async def test_a_cancellation_at_the_acceptance_of_a_message_leaves_it_in_the_tr
     assert (model.call_count, result.messages[-1], len(agent.queued)) == (1, later, 0)
 
 
+async def test_a_run_cancelled_as_a_body_is_about_to_run_never_runs_it() -> None:
+    ran: list[int] = []
+
+    @tool
+    async def counts() -> str:
+        ran.append(1)
+        return ""
+
+    agent = Agent(model=ScriptedModel([reply(call("c1", "counts", {}))]), tools=[counts])
+    agent.subscribe(lambda event, _signal: event.type == "tool.started" and agent.cancel())
+    result = await cancelled(agent.prompt("go"))
+    assert (ran, states(result)) == ([], {"c1": "not_started"})
+
+
 async def test_the_signal_of_the_run_is_set_for_model_tool_and_listeners() -> None:
     seen: dict[str, CancelSignal] = {}
     gate = Gate()

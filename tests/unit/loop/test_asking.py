@@ -293,3 +293,8 @@ async def test_the_cleanup_of_a_stream_that_is_left_is_not_waited_for() -> None:
     assert model.is_closing
     release.set()
     await turns()
+
+
+async def test_a_stream_that_cancels_itself_failed() -> None:
+    result = await failed(start([asyncio.CancelledError("mine")]), "MODEL_STREAM_FAILED")
+    assert result.error.message == "the model's stream was cancelled from within: mine"

@@ -430,3 +430,14 @@ async def test_the_rest_of_a_batch_is_finished_when_a_repetition_stops_the_run()
     items = [reply(call("c1"), call("c2")), reply(call("c3"), call("c4"), call("c5", "add", {"a": 5, "b": 5}))]
     result = await limited(start(items, options=LoopOptions(repeat_limit=2)), "repeated_call")
     assert [item[0] for item in results(result.messages)] == ["c1", "c2", "c3", "c4", "c5"]
+
+
+async def test_a_job_that_nobody_can_be_asked_about_is_an_error_result() -> None:
+    @tool
+    async def begins() -> Accepted:
+        return Accepted("job-7")
+
+    result = await completed(start([reply(call("c1", "begins", {})), reply("done")], tools=[begins]))
+    (answer,) = results(result.messages)
+    assert answer[2]
+    assert "job job-7 of begins cannot be asked" in str(answer[1])
