@@ -223,15 +223,14 @@ class Worker:
         running = list(self._running.values())
         if not running:
             return
-        _, late = await self._wait(running)
+        late = await self._late(running)
         for held in self._held.values():
             held.signal.cancel(_STOPS)
         if late:
             await asyncio.wait(late)
 
-    async def _wait(
-        self, tasks: Sequence[asyncio.Task[None]]
-    ) -> tuple[set[asyncio.Task[None]], set[asyncio.Task[None]]]:
+    async def _late(self, tasks: Sequence[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
+        """Wait for tasks, at most the drain time, and return those that have not ended by then."""
         alarm = self._clock.spawn(self._clock.sleep(self._options.drain_seconds), name="drain")
         pending: set[asyncio.Task[None]] = set(tasks)
         try:
@@ -240,7 +239,7 @@ class Worker:
                 pending = {task for task in pending if not task.done()}
         finally:
             alarm.cancel()
-        return set(tasks) - pending, pending
+        return pending
 
     async def _claim_forever(self) -> None:
         while not self._stopping:
