@@ -6,7 +6,8 @@ what to do next, as far as they exist. Nothing here imports anything, and no err
     CheckreinError
     ├── DataError                  a value, an argument or stored bytes break a stated rule
     │   ├── InvalidJson            not canonical JSON: NaN, huge integer, duplicate key, too deep, too large
-    │   └── DamagedLog             stored bytes that are no event of ours, or a log with a gap
+    │   ├── DamagedLog             stored bytes that are no event of ours, or a log with a gap
+    │   └── UnknownTopic           no hook topic has that name; also a ValueError
     ├── IllegalTransition          a machine has no edge for this event in this phase
     ├── Rejected                   the lifecycle refused an event; `code` says why
     ├── StoreError                 the store could not do what was asked
@@ -24,6 +25,8 @@ what to do next, as far as they exist. Nothing here imports anything, and no err
     │   ├── InvalidArguments       arguments do not match the tool's schema (JSON-Pointer issues)
     │   ├── TransientToolError     a failure that may pass if the call is made again
     │   └── FatalToolError         a failure that ends the whole run
+    ├── HookAbort                  raised by a hook: what it was asked about must not happen; `text` says why
+    ├── HookPowerError             a hook used a power that its topic does not have
     ├── PathEscape                 a path leads outside the folder it must stay in
     ├── VerifierFailed             a verifier could not run; nothing is known about the artifact
     ├── AgentError                 an agent refused what was asked; `code` says why
@@ -49,6 +52,8 @@ __all__ = [
     "DataError",
     "DuplicateEvent",
     "FatalToolError",
+    "HookAbort",
+    "HookPowerError",
     "IllegalTransition",
     "InvalidArguments",
     "InvalidJson",
@@ -64,6 +69,7 @@ __all__ = [
     "ToolError",
     "TransientModelError",
     "TransientToolError",
+    "UnknownTopic",
     "UntrustedTask",
     "VerifierFailed",
 ]
@@ -109,6 +115,20 @@ class DamagedLog(DataError):
         self.run_id = run_id
         self.offset = offset
         self.reason = reason
+
+
+class UnknownTopic(DataError, ValueError):
+    """No hook topic has that name.
+
+    Attributes:
+        topic: what was asked for.
+        topics: those there are.
+    """
+
+    def __init__(self, topic: object, topics: tuple[str, ...]) -> None:
+        super().__init__(f"{topic!r:.80} is no hook topic; the topics are {', '.join(topics)}")
+        self.topic = topic
+        self.topics = topics
 
 
 class IllegalTransition(CheckreinError):
@@ -313,6 +333,34 @@ class TransientToolError(ToolError):
 
 class FatalToolError(ToolError):
     """A failure that ends the whole run, whatever the failure policy says."""
+
+
+class HookAbort(CheckreinError):
+    """Raise it in a hook: what the hook was asked about must not happen. What happens instead depends on the topic.
+
+    Attributes:
+        text: why, for people and for the planner.
+    """
+
+    text: str = ""
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(text)
+        self.text = text
+
+
+class HookPowerError(CheckreinError):
+    """A hook used a power that its topic does not have; it counts as that hook's failure.
+
+    Attributes:
+        topic: the hook's topic.
+        power: `abort`, `skip` or `pause`.
+    """
+
+    def __init__(self, topic: str, power: str) -> None:
+        super().__init__(f"a hook of {topic} cannot {power}")
+        self.topic = topic
+        self.power = power
 
 
 class PathEscape(CheckreinError):
