@@ -18,6 +18,7 @@ from pathlib import Path
 from rich.console import Console
 
 from checkrein.cli.main import COMMANDS, app
+from checkrein.harness.topics import powers_table
 from checkrein.kernel.agent import AGENT_MACHINE
 from checkrein.kernel.run import RUN_MACHINE
 
@@ -86,6 +87,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "cli-commands": cli_commands,
     "cli-help": cli_help,
     "dev-tasks": dev_tasks,
+    "hook-powers": powers_table,
     "rooms": rooms,
     "run-diagram": run_diagram,
     "run-table": run_table,

@@ -255,9 +255,11 @@ async def _ask(topic: Topic, member: _Member, payload: dict[str, object]) -> _De
         raise
     except HookAbort as abort:
         said = _aborted(topic, member, abort)
-    except BaseException as error:
-        if _is_our_end(error, task):
+    except asyncio.CancelledError as error:
+        if task is not None and task.cancelling():
             raise
+        said = _failure(topic, member, error)
+    except BaseException as error:  # noqa: BLE001  whatever a hook raises, it never ends the caller
         said = _failure(topic, member, error)
     if task is not None and task.cancelling() > cancels:
         # The hook was told of the cancellation and kept it for itself.
@@ -273,15 +275,6 @@ def _aborted(topic: Topic, member: _Member, abort: HookAbort) -> _Decision | Hoo
 
 def _failure(topic: Topic, member: _Member, error: BaseException) -> HookError:
     return HookError(topic, member.name, describe_error(error), type(error).__name__)
-
-
-def _is_our_end(error: BaseException, task: asyncio.Task[object] | None) -> bool:
-    """Whether the caller's own task ends: it is cancelled, or its coroutine is closed while it waits for a hook."""
-    if isinstance(error, asyncio.CancelledError):
-        return task is not None and task.cancelling() > 0
-    # Closing raises in the frame that waits; what a hook raises comes out of a deeper one.
-    trace = error.__traceback__
-    return isinstance(error, GeneratorExit) and (trace is None or trace.tb_next is None)
 
 
 def _decision(topic: Topic, answer: object) -> _Decision | None:

@@ -510,6 +510,22 @@ async def test_a_hook_cannot_keep_the_callers_cancellation_for_itself(topic: Top
     assert (task.cancelled(), called) == (True, [])
 
 
+@EVERY_TOPIC
+async def test_a_cancellation_that_was_asked_for_before_the_firing_ends_it(topic: Topic) -> None:
+    called: list[str] = []
+
+    async def work() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await fired(topic, either("async", noting(called, "never")), noting(called, "after"))
+
+    task = SystemClock().spawn(work(), name="firing")
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert called == []
+
+
 async def test_a_hook_that_took_back_its_own_time_limit_goes_on() -> None:
     async def patient(_: object) -> HookAnswer:
         try:
