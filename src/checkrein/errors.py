@@ -27,6 +27,7 @@ what to do next, as far as they exist. Nothing here imports anything, and no err
     │   └── FatalToolError         a failure that ends the whole run
     ├── HookAbort                  raised by a hook: what it was asked about must not happen; `text` says why
     ├── HookPowerError             a hook used a power that its topic does not have
+    ├── ResumeError                an answer to a pull point was refused; `code` says why
     ├── PathEscape                 a path leads outside the folder it must stay in
     ├── VerifierFailed             a verifier could not run; nothing is known about the artifact
     ├── AgentError                 an agent refused what was asked; `code` says why
@@ -62,6 +63,7 @@ __all__ = [
     "ModelError",
     "PathEscape",
     "Rejected",
+    "ResumeError",
     "RunNotFound",
     "StoreBusy",
     "StoreError",
@@ -361,6 +363,20 @@ class HookPowerError(CheckreinError):
         super().__init__(f"a hook of {topic} cannot {power}")
         self.topic = topic
         self.power = power
+
+
+class ResumeError(CheckreinError):
+    """An answer to a pull point was refused; nothing was appended.
+
+    Attributes:
+        code: `not_started`, `running`, `done`, `nothing_open`, `empty`, `both`, `unknown_key`, `unknown_call`, `which_call`, `not_taken_here` or `bad_value`.
+        detail: what was wrong, and what would be taken.
+    """
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(f"{code}: {detail}")
+        self.code = code
+        self.detail = detail
 
 
 class PathEscape(CheckreinError):

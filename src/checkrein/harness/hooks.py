@@ -125,13 +125,18 @@ class _Missing(Enum):
 
 
 class Hooks:
-    """The hooks of one session, by topic, in the order in which they were registered."""
+    """The hooks of one session, by topic, in the order in which they were registered.
+
+    Attributes:
+        pauses_on_failure: whether a hook that raised pauses the session (`review:hook_failed`); else it is only kept in `errors`.
+    """
 
     def __init__(self) -> None:
         # A change makes new tuples, so that a firing under way keeps those it began with.
         self._members: dict[Topic, tuple[_Member, ...]] = dict.fromkeys(TOPICS, ())
         # Places are never given twice: one that a paused firing was told stays right when hooks before it leave.
         self._places: dict[Topic, int] = dict.fromkeys(TOPICS, 0)
+        self.pauses_on_failure = False
         self._errors: deque[HookError] = deque(maxlen=MAX_ERRORS)
 
     @property
@@ -198,6 +203,10 @@ class Hooks:
             UnknownTopic: there is no such topic.
         """
         return bool(self._members[_known(topic)])
+
+    def note(self, topic: Topic, subscriber: str, message: str) -> None:
+        """Keep a failure that a driver found in what hooks left behind, such as a plan that is none any more."""
+        self._errors.append(HookError(_known(topic), subscriber, _text(message, NO_REASON), "DataError"))
 
     async def fire(self, topic: Topic, payload: dict[str, object], *, start: int = 0) -> Fired:
         """Call a topic's hooks one after another until one of them decides.

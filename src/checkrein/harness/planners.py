@@ -16,7 +16,7 @@ import msgspec
 
 from checkrein.errors import CheckreinError, DataError
 from checkrein.kernel.events import StepSpec
-from checkrein.projections.plan import EndedStep, LastFailure, Note as QueuedNote, PlanView
+from checkrein.kernel.session_state import EndedStep, LastFailure, Note as QueuedNote, SessionState
 from checkrein.tools.results import describe_error
 from checkrein.tools.threads import run_in_thread
 from checkrein.values import MAX_INTEGER, MAX_JSON_BYTES, JsonObject, JsonValue, clean_text, shorten
@@ -30,6 +30,7 @@ __all__ = [
     "Step",
     "StepRecord",
     "ask_planner",
+    "checked_steps",
     "history_of",
     "last_error_of",
 ]
@@ -122,9 +123,9 @@ class PlannerFailed(CheckreinError):
         self.reason = reason
 
 
-def history_of(view: PlanView) -> tuple[StepRecord | Note, ...]:
+def history_of(state: SessionState) -> tuple[StepRecord | Note, ...]:
     """Return what a planner is told about the past."""
-    return tuple(_record(item) if isinstance(item, EndedStep) else _note(item) for item in view.history)
+    return tuple(_record(item) if isinstance(item, EndedStep) else _note(item) for item in state.history)
 
 
 def _note(item: QueuedNote) -> Note:
@@ -149,7 +150,7 @@ def last_error_of(failure: LastFailure | None) -> LastError | None:
     return None if failure is None else LastError(failure.kind, failure.message, failure.data.value)
 
 
-async def ask_planner(planner: Planner, view: PlanView) -> tuple[tuple[StepSpec, ...], bool]:
+async def ask_planner(planner: Planner, state: SessionState) -> tuple[tuple[StepSpec, ...], bool]:
     """Ask for the next steps.
 
     Returns:
@@ -160,9 +161,9 @@ async def ask_planner(planner: Planner, view: PlanView) -> tuple[tuple[StepSpec,
             together larger than 16 MiB.
     """
     try:
-        answer = await _answer(planner, view)
+        answer = await _answer(planner, state)
         plan = answer if isinstance(answer, Plan) else Plan(cast("Sequence[Step]", answer))
-        return _checked_steps(plan.steps), bool(plan.final)
+        return checked_steps(plan.steps), bool(plan.final)
     except PlannerFailed:
         raise
     except (Exception, SystemExit) as error:
@@ -179,15 +180,20 @@ def _place(error: BaseException, planner: Planner) -> str:
     return f" ({Path(code.co_filename).name}, line {lines[-1]})" if lines else ""
 
 
-async def _answer(planner: Planner, view: PlanView) -> object:
-    arguments = (view.goal, history_of(view), last_error_of(view.failure))
+async def _answer(planner: Planner, state: SessionState) -> object:
+    arguments = (state.goal, history_of(state), last_error_of(state.failure))
     if inspect.iscoroutinefunction(planner) or inspect.iscoroutinefunction(getattr(planner, "__call__", None)):  # noqa: B004  an async callable object
         return await cast("Awaitable[object]", planner(*arguments))
     answer: object = await run_in_thread(partial(planner, *arguments), name="planner")
     return await answer if inspect.isawaitable(answer) else answer
 
 
-def _checked_steps(steps: object) -> tuple[StepSpec, ...]:
+def checked_steps(steps: object) -> tuple[StepSpec, ...]:
+    """Return steps as they are stored.
+
+    Raises:
+        PlannerFailed: as `ask_planner`, for what is no sequence of steps.
+    """
     if isinstance(steps, (str, bytes)) or not isinstance(steps, Sequence):
         msg = f"it returned {type(steps).__name__} instead of a sequence of steps"
         raise PlannerFailed(msg)

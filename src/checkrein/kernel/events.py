@@ -22,12 +22,14 @@ from checkrein.kernel.facts import (
     Fact,
     FailureCode,
     Finding,
+    PlanReason,
     StepSpec,
     TaskRecord,
     ToolSpec,
 )
 from checkrein.kernel.session_events import (
     BudgetWarn,
+    HeldCall,
     PlanCommit,
     PlanDraft,
     SessionComplete,
@@ -67,10 +69,12 @@ __all__ = [
     "FailureCode",
     "Finding",
     "FollowUpQueued",
+    "HeldCall",
     "LeaseTaken",
     "PlanAccepted",
     "PlanCommit",
     "PlanDraft",
+    "PlanReason",
     "Received",
     "SessionComplete",
     "SessionPause",
@@ -203,7 +207,7 @@ class PlanAccepted(Fact, frozen=True, tag="plan_accepted"):
 
     type: ClassVar[Literal["plan_accepted"]] = "plan_accepted"
     steps: int
-    reason: Literal["first", "replan", "repair", "continuation"] = "first"
+    reason: PlanReason = "first"
 
 
 class WorkStarted(Fact, frozen=True, tag="work_started"):
@@ -485,6 +489,11 @@ class Event(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     def type(self) -> str:
         """The payload's type, such as `tool_granted`."""
         return self.data.type
+
+    @property
+    def offset(self) -> int:
+        """Its 0-based position in the log."""
+        return self.expected_version
 
 
 D = TypeVar("D")

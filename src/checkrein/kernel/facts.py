@@ -18,12 +18,15 @@ __all__ = [
     "Fact",
     "FailureCode",
     "Finding",
+    "PlanReason",
     "StepSpec",
     "TaskRecord",
     "ToolSpec",
 ]
 
 FailureCode: TypeAlias = Literal["check_failed", "cancelled", "no_plan", "gave_up", "step_failed", "closed", "error"]
+PlanReason: TypeAlias = Literal["first", "replan", "repair", "continuation"]
+"""Why a planning is needed: nothing is planned yet; something failed, was said or was dropped; a check failed; the plan is done and was not final."""
 CauseKind: TypeAlias = Literal["permission", "answer", "budget", "reconcile", "verifier", "code_changed"]
 
 

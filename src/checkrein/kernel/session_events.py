@@ -7,12 +7,13 @@ from typing import ClassVar, Literal
 
 from msgspec.structs import force_setattr
 
-from checkrein.kernel.budget import Amounts
-from checkrein.kernel.facts import Fact, StepSpec
+from checkrein.kernel.budget import Amounts, Budget
+from checkrein.kernel.facts import Fact, PlanReason, StepSpec
 from checkrein.values import NULL, JsonData, StoredData, StoredObject, check_object
 
 __all__ = [
     "BudgetWarn",
+    "HeldCall",
     "PlanCommit",
     "PlanDraft",
     "SessionComplete",
@@ -29,23 +30,29 @@ __all__ = [
 
 
 class SessionStart(Fact, frozen=True, tag="session.start"):
-    """A goal is to be worked through a plan."""
+    """A goal is to be worked through a plan; `budget` is set where no run's own event carries the limits."""
 
     type: ClassVar[Literal["session.start"]] = "session.start"
     goal: str
+    budget: Budget | None = None
 
 
 class TurnStart(Fact, frozen=True, tag="turn.start"):
-    """A planning phase begins; `notes` are the ids of the messages it accepts."""
+    """A planning phase begins; `notes` are the ids of the messages it accepts, `reason` says why it is needed."""
 
     type: ClassVar[Literal["turn.start"]] = "turn.start"
     turn: int
     attempt: int = 1
     notes: tuple[str, ...] = ()
+    reason: PlanReason = "first"
 
 
 class PlanDraft(Fact, frozen=True, tag="plan.draft"):
-    """The planner returned these steps; `dropped` says why they never became the plan."""
+    """The planner returned these steps.
+
+    A draft with `dropped` has no steps: it says why the draft before it never became the plan or, while the session reflects, why the rest of the plan
+    was given up.
+    """
 
     type: ClassVar[Literal["plan.draft"]] = "plan.draft"
     turn: int
@@ -55,12 +62,13 @@ class PlanDraft(Fact, frozen=True, tag="plan.draft"):
 
 
 class PlanCommit(Fact, frozen=True, tag="plan.commit"):
-    """The draft is the plan; of a revision the ids it removed, added and revised."""
+    """The draft is the plan; of a revision the ids it removed, added and revised. Only the reason `replan` is charged to the budget."""
 
     type: ClassVar[Literal["plan.commit"]] = "plan.commit"
     turn: int
     steps: tuple[StepSpec, ...]
     final: bool = True
+    reason: PlanReason = "first"
     removed: tuple[str | int, ...] = ()
     added: tuple[str | int, ...] = ()
     revised: tuple[str | int, ...] = ()
@@ -131,18 +139,59 @@ class BudgetWarn(Fact, frozen=True, tag="budget.warn"):
         force_setattr(self, "allowed", float(self.allowed))
 
 
+class HeldCall(Fact, frozen=True):
+    """A call that was prepared before a pause and is granted after it.
+
+    Attributes:
+        step_id: its step.
+        call_id: the id it will be granted under.
+        name: the tool.
+        arguments: what the tool will be given, as hooks left them.
+        position: how many subscribers of `before_tool_call` were called.
+        asks: who must decide before the grant; `""` when nothing is asked any more.
+        reason: what is asked.
+    """
+
+    step_id: str | int
+    call_id: str
+    name: str
+    arguments: StoredObject
+    position: int = 0
+    asks: Literal["", "hook", "policy"] = ""
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        """Check that the arguments are an object, whoever looks at them."""
+        check_object(self.arguments)
+
+
 class SessionPause(Fact, frozen=True, tag="session.pause"):
-    """Control went back to the caller, with the reason and the state to return to."""
+    """Control went back to the caller, with the reason and the state to return to.
+
+    Attributes:
+        reason: `budget_exceeded:<limit>`, `step_budget`, `replan_budget`, `review:<reason>`, `aborted:<text>` or `planner_failed`.
+        state: the state to return to.
+        topic: the hook topic that asked.
+        subject: what it asked about: `turn:<n>`, `step:<id>`, a call id; of a budget pause the limit.
+        message: what went wrong, when that is why.
+        position: how many subscribers of the topic were called; those after them are called with the decision.
+        kept: what they changed, null for nothing.
+        calls: calls that are prepared and wait, each for its own decision or for nothing but the grant.
+    """
 
     type: ClassVar[Literal["session.pause"]] = "session.pause"
     reason: str
     state: str
     topic: str = ""
     subject: str = ""
+    message: str = ""
+    position: int = 0
+    kept: StoredData = NULL
+    calls: tuple[HeldCall, ...] = ()
 
 
 class SessionResume(Fact, frozen=True, tag="session.resume"):
-    """A pause was answered."""
+    """A pause was answered: limits were raised, or something was decided (of several approvals the one that `subject` names)."""
 
     type: ClassVar[Literal["session.resume"]] = "session.resume"
     topic: str = ""

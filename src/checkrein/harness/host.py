@@ -1,0 +1,148 @@
+"""What the driver of a session needs of the place that the session lives in: a log to append to, a budget, and somebody who makes the calls.
+
+Two hosts exist: `loop.HarnessLoop`, whose log is in memory, and a durable run, which appends its own events in the same batches. The driver decides what happens next
+and fires the hooks; a host only records and executes. Every method that appends may raise what says "decide again": the driver holds no state that the log does not.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeAlias
+
+import msgspec
+
+from checkrein.harness.permission import Decision
+from checkrein.kernel.budget import BudgetState
+from checkrein.kernel.events import PlanCommit, PlanDraft, SessionData, SessionPause, StepEnd, TurnStart
+from checkrein.kernel.session_events import BudgetWarn
+from checkrein.kernel.session_next import CompleteSession
+from checkrein.kernel.session_state import CallAnswer, SessionState
+from checkrein.messages import Message, Usage
+from checkrein.tools.outcomes import FailedCall
+from checkrein.values import JsonObject
+
+__all__ = ["Announce", "PlannerReply", "ReadyCall", "SessionHost", "ended_step"]
+
+Announce: TypeAlias = Callable[[str], Awaitable[None]]
+"""Tells the hooks that a session is about to end, and why."""
+
+
+class PlannerReply(msgspec.Struct, frozen=True):
+    """What a planner answered, checked.
+
+    Attributes:
+        draft: the draft as it is stored.
+        messages: what a model said, for the transcript; empty for other planners.
+        usage: what the model consumed.
+    """
+
+    draft: PlanDraft
+    messages: tuple[Message, ...] = ()
+    usage: Usage = Usage()
+
+
+class ReadyCall(msgspec.Struct, frozen=True):
+    """A call that hooks, schema and policy let pass; only the grant is missing.
+
+    Attributes:
+        step_id: its step.
+        call_id: its id.
+        name: the tool.
+        arguments: valid arguments.
+        begun: facts that belong into the batch of the grant, before it.
+        ends_step: whether the step's end may stand in the batch of the outcome, because nobody wants to look at it before.
+    """
+
+    step_id: str | int
+    call_id: str
+    name: str
+    arguments: JsonObject
+    begun: tuple[SessionData, ...] = ()
+    ends_step: bool = False
+
+
+def ended_step(step_id: str | int, answer: CallAnswer) -> StepEnd:
+    """Return how a step ends whose call brought this answer, when no hook changes it."""
+    if answer.error:
+        return StepEnd(step_id=step_id, status="failed", error=answer.error)
+    return StepEnd(step_id=step_id, status="done", result=answer.result)
+
+
+class SessionHost(Protocol):
+    """The place of one session."""
+
+    @property
+    def session(self) -> SessionState:
+        """Return the session as its log has it."""
+        ...
+
+    def budget(self) -> BudgetState:
+        """Return limits and use at this moment."""
+        ...
+
+    async def begin_turn(self, start: TurnStart, *, previous: str, is_held: bool) -> None:
+        """Count and record a planning.
+
+        Args:
+            start: the turn.
+            previous: what became of the attempt before; `""` on the first.
+            is_held: the turn was begun before and paused before the planner was asked; a host that can prove that need not count it again.
+        """
+        ...
+
+    async def ask(self, turn: int) -> PlannerReply:
+        """Ask the planner.
+
+        Raises:
+            PlannerFailed: it raised, or its answer is no plan.
+        """
+        ...
+
+    async def answer_turn(self, reply: PlannerReply, *, attempt: int) -> None:
+        """Record a planner's answer."""
+        ...
+
+    async def fail_turn(self, turn: int, *, attempt: int, pause: SessionPause) -> None:
+        """Record that a planner failed, and pause."""
+        ...
+
+    async def commit(self, commit: PlanCommit) -> None:
+        """Record that a draft is the plan."""
+        ...
+
+    async def record(self, *facts: SessionData) -> None:
+        """Append facts that were decided on the present state, all or none."""
+        ...
+
+    def prepare(self, name: str, arguments: JsonObject) -> FailedCall | None:
+        """Return why a call cannot be made: unknown tool, or arguments that its schema refuses; None when it can."""
+        ...
+
+    def permit(self, name: str, arguments: JsonObject) -> tuple[Decision, str]:
+        """Ask the policy about a call."""
+        ...
+
+    async def make(self, calls: Sequence[ReadyCall]) -> None:
+        """Grant calls in their order, as far as the budget allows, make those granted, and record what came of each.
+
+        Returns when no body of theirs runs any more; where a caller brings the results, at once.
+        """
+        ...
+
+    async def pause(self, pause: SessionPause, warn: BudgetWarn | None = None) -> None:
+        """Record a pause."""
+        ...
+
+    async def resume(self, answer: object) -> None:
+        """Apply an answer to the open pause, as if a caller had given it.
+
+        Raises:
+            ResumeError: it is refused.
+        """
+        ...
+
+    async def meet_goal(self, announce: Announce) -> None:
+        """Record that nothing remains to be done; where that is the end, announce it first."""
+        ...
+
+    async def complete(self, end: CompleteSession, announce: Announce) -> None:
+        """Announce an end without success, and record it."""
+        ...
