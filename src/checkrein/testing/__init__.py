@@ -11,8 +11,22 @@ if TYPE_CHECKING:
     from checkrein.testing.crash import CrashPoint
     from checkrein.testing.manual_clock import ManualClock
     from checkrein.testing.scripted import ScriptedModel, reply
+    from checkrein.testing.tool_case import ToolCase
+    from checkrein.testing.tool_conformance import ToolConformance, conform
+    from checkrein.testing.tool_report import ToolReport
 
-__all__ = ["CrashPoint", "DurableStoreConformance", "ManualClock", "RunStoreConformance", "ScriptedModel", "reply"]
+__all__ = [
+    "CrashPoint",
+    "DurableStoreConformance",
+    "ManualClock",
+    "RunStoreConformance",
+    "ScriptedModel",
+    "ToolCase",
+    "ToolConformance",
+    "ToolReport",
+    "conform",
+    "reply",
+]
 
 _HOMES: Final = {
     "CrashPoint": "checkrein.testing.crash",
@@ -20,6 +34,10 @@ _HOMES: Final = {
     "ManualClock": "checkrein.testing.manual_clock",
     "RunStoreConformance": "checkrein.testing.conformance",
     "ScriptedModel": "checkrein.testing.scripted",
+    "ToolCase": "checkrein.testing.tool_case",
+    "ToolConformance": "checkrein.testing.tool_conformance",
+    "ToolReport": "checkrein.testing.tool_report",
+    "conform": "checkrein.testing.tool_conformance",
     "reply": "checkrein.testing.scripted",
 }
 
