@@ -19,9 +19,9 @@ from checkrein.cli.progress import MARKS, check_line
 from checkrein.cli.screen import Screen, shown
 from checkrein.cli.view import RunView, step_name
 from checkrein.kernel.events import CancelRequested, Event, StepSpec, StepStart, ToolGranted
+from checkrein.kernel.session_state import StepStatus
 from checkrein.kernel.state import Phase, RunState
 from checkrein.ports.clock import Clock
-from checkrein.projections.plan import StepStatus
 
 __all__ = ["LiveReporter", "Picture"]
 
@@ -114,7 +114,7 @@ class Picture:
         name = Text(shown(step_name(step), limit=300), style="dim" if status == "open" else "")
         if status != "started" or self.is_over:
             return Text(mark, style=style), Text(str(number), style="dim"), name
-        said = self.said.get(self._view.plan.call_id, "")
+        said = next((text for work in self._view.session.work if (text := self.said.get(work.call_id, ""))), "")
         name.append(f"  {_duration(self._clock.monotonic() - self._since)}", style="cyan")
         name.append(f"  {shown(said, limit=200)}" if said else "", style="dim")
         return self._spinner, Text(str(number), style="dim"), name

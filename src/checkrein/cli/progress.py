@@ -102,7 +102,7 @@ class PlainReporter:
         self._screen.line((shown(state.task.name), "bold"), f" · run {view.run_id}")
         self._screen.line(shown(state.task.goal))
         done = sum(1 for _, status in view.steps() if status == "done")
-        if view.plan.steps:
+        if view.session.steps:
             self._screen.line(f"goes on at {state.phase}: {done} of {len(view.steps())} steps are done")
 
     def event(self, event: Event, view: RunView) -> None:

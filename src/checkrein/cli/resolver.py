@@ -14,10 +14,11 @@ from checkrein.cli.loader import attribute_of, is_code_name
 from checkrein.cli.trust import TaskFolder
 from checkrein.cli.unchanged import Unchanged, names_task_folder
 from checkrein.errors import MissingExtra, TaskError
+from checkrein.harness.permission import Policy
 from checkrein.harness.planners import Planner
 from checkrein.ports.tool import Tool
 from checkrein.ports.verifier import Verifier
-from checkrein.runs.task import Policy
+from checkrein.runs.task import InstallHooks
 from checkrein.verify.base import Check, TaskFiles
 from checkrein.verify.functions import make_function_check
 from checkrein.verify.kinds import make_check
@@ -67,6 +68,15 @@ class FolderResolver:
             TaskError: its file cannot be imported.
         """
         return cast("Policy", self._callable(name, "task.policy"))
+
+    def hooks(self, name: str) -> InstallHooks:
+        """Return the function of that name that registers hooks.
+
+        Raises:
+            LookupError: it is no code of the task, or cannot be called.
+            TaskError: its file cannot be imported.
+        """
+        return cast("InstallHooks", self._callable(name, "task.hooks"))
 
     def _callable(self, name: str, key: str) -> object:
         if not is_code_name(name):
@@ -125,6 +135,7 @@ def brings_code(folder: TaskFolder) -> bool:
         names += [
             table.get("planner"),
             table.get("policy"),
+            table.get("hooks"),
             *(cast("list[object]", tools) if isinstance(tools, list) else []),
         ]
     kinds = [

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from checkrein.codec.wire import decode_event
 from checkrein.kernel.events import Event, StepSpec
 from checkrein.kernel.run import fold_run
+from checkrein.kernel.session import fold_session
+from checkrein.kernel.session_state import EndedStep, SessionState, StepStatus
 from checkrein.kernel.state import RunState
-from checkrein.projections.plan import EndedStep, PlanView, StepStatus, fold_plan
 
 __all__ = ["RunView", "step_name"]
 
@@ -20,14 +21,14 @@ class RunView:
     Attributes:
         run_id: the run.
         state: its lifecycle; None before its first event.
-        plan: its plan's progress.
+        session: the session it drives.
         version: how many events were read.
     """
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
         self.state: RunState | None = None
-        self.plan = PlanView()
+        self.session = SessionState()
         self.version = 0
 
     def take(self, body: bytes) -> Event:
@@ -38,7 +39,7 @@ class RunView:
         """
         event = decode_event(body, run_id=self.run_id, offset=self.version)
         self.state = fold_run((event,), self.state)
-        self.plan = fold_plan((event,), self.plan)
+        self.session = fold_session((event,), self.session)
         self.version += 1
         return event
 
@@ -54,10 +55,10 @@ class RunView:
     def steps(self) -> tuple[tuple[StepSpec, StepStatus], ...]:
         """Return every step that ended, of this plan and of earlier ones, then those of this plan that have not."""
         ended: list[tuple[StepSpec, StepStatus]] = [
-            (item.step, item.status) for item in self.plan.history if isinstance(item, EndedStep)
+            (item.step, item.status) for item in self.session.history if isinstance(item, EndedStep)
         ]
-        for step in self.plan.steps:
-            status = self.plan.status.get(step.id, "open")
+        for step in self.session.steps:
+            status = self.session.status.get(step.id, "open")
             if status in {"open", "started"}:
                 ended.append((step, status))
         return tuple(ended)

@@ -25,6 +25,8 @@ def step_of(spec: StepSpec) -> Step:
         arguments=spec.arguments,
         expected_outcome=spec.expected_outcome,
         batch=spec.batch,
+        answer=spec.answer,
+        malformed=spec.malformed,
     )
 
 
@@ -44,6 +46,8 @@ def steps_to_data(steps: Sequence[StepSpec]) -> JsonData:
                 "arguments": step.arguments.decoded(),
                 "expected_outcome": step.expected_outcome,
                 "batch": step.batch,
+                "answer": step.answer,
+                "malformed": step.malformed,
             }
             for step in steps
         ]

@@ -32,6 +32,7 @@ from checkrein.kernel.session_next import (
     budget_reason,
     end_of_empty_plan,
     next_effect,
+    regranted,
 )
 from checkrein.kernel.session_state import CallAnswer, EndedStep, SessionPhase, StepWork
 from checkrein.values import NULL, JsonData
@@ -63,7 +64,10 @@ class SessionDriver:
         session = self._host.session
         is_watched = self._hooks.has_subscribers("after_step")
         reviewed = self._reviewed if is_watched else session.reviewing
-        return next_effect(session, self._host.budget(), self._on_failure, reviewed=reviewed)
+        effect = next_effect(session, self._host.budget(), self._on_failure, reviewed=reviewed)
+        if isinstance(effect, AskPlanner) and effect.is_held and self._host.counts_held_requests:
+            return next_effect(regranted(session), self._host.budget(), self._on_failure)
+        return effect
 
     async def perform(self, effect: Effect) -> None:
         """Do one thing and record it; afterwards the session may have moved, paused or ended.

@@ -5,7 +5,7 @@ and fires the hooks; a host only records and executes. Every method that appends
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
 import msgspec
 
@@ -68,6 +68,9 @@ def ended_step(step_id: str | int, answer: CallAnswer) -> StepEnd:
 
 class SessionHost(Protocol):
     """The place of one session."""
+
+    counts_held_requests: ClassVar[bool]
+    """Whether a planning that paused before the planner was asked is counted again when it goes on."""
 
     @property
     def session(self) -> SessionState:

@@ -6,7 +6,7 @@ The invariant: `session` and `budget` are folds of `log` at every moment; an eve
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from msgspec.structs import replace
 
@@ -72,6 +72,8 @@ class MemoryHost:
         log: the events.
         session: their fold.
     """
+
+    counts_held_requests: ClassVar[bool] = False
 
     def __init__(
         self,

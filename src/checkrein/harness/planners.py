@@ -52,6 +52,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         arguments: the tool's arguments.
         expected_outcome: what should be true afterwards, for people.
         batch: steps with the same batch belong to one model response.
+        answer: for a step without tool: the text it ends with, as its result.
+        malformed: what a model gave as arguments, when that is no JSON object; the step fails with an error that says so.
     """
 
     id: str | int
@@ -60,6 +62,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     arguments: Mapping[str, object] = {}
     expected_outcome: str = ""
     batch: str | int | None = None
+    answer: str = ""
+    malformed: str = ""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -157,8 +161,8 @@ async def ask_planner(planner: Planner, state: SessionState) -> tuple[tuple[Step
         The steps as they are stored, and whether the plan is final.
 
     Raises:
-        PlannerFailed: it raised, or its answer is no plan: not a sequence of at most 10,000 `Step`s, an id twice, arguments without JSON form or
-            together larger than 16 MiB.
+        PlannerFailed: it raised, or its answer is no plan: not a sequence of at most 10,000 `Step`s, an id twice, a tool step with an answer,
+            arguments without JSON form, or arguments and answers that are together larger than 16 MiB.
     """
     try:
         answer = await _answer(planner, state)
@@ -205,12 +209,12 @@ def checked_steps(steps: object) -> tuple[StepSpec, ...]:
     room = MAX_JSON_BYTES
     for item in items:
         spec = _spec(item)
-        room -= len(spec.arguments.encoded)
+        room -= len(spec.arguments.encoded) + len(spec.answer.encode()) + len(spec.malformed.encode())
         if spec.id in specs:
             msg = f"step id {spec.id!r} stands twice in the plan"
             raise PlannerFailed(msg)
         if room < 0:
-            msg = f"the arguments of its steps are together larger than {MAX_JSON_BYTES:,} bytes; write large data to a file"
+            msg = f"the arguments and answers of its steps are together larger than {MAX_JSON_BYTES:,} bytes; write large data to a file"
             raise PlannerFailed(msg)
         specs[spec.id] = spec
     return tuple(specs.values())
@@ -229,6 +233,9 @@ def _spec(item: object) -> StepSpec:
         if not isinstance(value, wanted):
             msg = f"{name} of step {shown} is {type(value).__name__}, expected {' or '.join(kind.__name__ for kind in wanted)}"
             raise PlannerFailed(msg)
+    if item.answer and item.tool_name is not None:
+        msg = f"step {shown} has an answer and a tool; only a step without tool brings its own answer"
+        raise PlannerFailed(msg)
     try:
         arguments = JsonObject(item.arguments)
     except DataError as error:
@@ -241,6 +248,8 @@ def _spec(item: object) -> StepSpec:
         arguments=arguments,
         expected_outcome=_prose(item.expected_outcome),
         batch=_prose(item.batch) if isinstance(item.batch, str) else item.batch,
+        answer=clean_text(item.answer),
+        malformed=clean_text(item.malformed),
     )
 
 
@@ -249,6 +258,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "tool_name": (str, type(None)),
     "expected_outcome": (str,),
     "batch": (str, int, type(None)),
+    "answer": (str,),
+    "malformed": (str,),
 }
 """What nobody has checked yet: a step can be made with anything in it."""
 

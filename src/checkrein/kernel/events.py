@@ -77,6 +77,7 @@ __all__ = [
     "PlanReason",
     "Received",
     "SessionComplete",
+    "SessionData",
     "SessionPause",
     "SessionResume",
     "SessionStart",

@@ -82,7 +82,18 @@ class TaskRecord(Fact, frozen=True):
 
 
 class StepSpec(Fact, frozen=True):
-    """One planned step as it stands in the log."""
+    """One planned step as it stands in the log.
+
+    Attributes:
+        id: unique within the plan; for a call that a model asked for, the model's own id of it.
+        description: what is to be done, for people.
+        tool_name: the tool to call; None for a step without tool.
+        arguments: the tool's arguments.
+        expected_outcome: what should be true afterwards, for people.
+        batch: steps with the same batch belong to one model response.
+        answer: what a step without tool ends with, as its result; `""` for nothing.
+        malformed: the text that a model gave as arguments and that is no JSON object; `arguments` is then empty, and the call is never made.
+    """
 
     id: str | int
     description: str
@@ -90,6 +101,8 @@ class StepSpec(Fact, frozen=True):
     arguments: JsonObject = JsonObject()
     expected_outcome: str = ""
     batch: str | int | None = None
+    answer: str = ""
+    malformed: str = ""
 
 
 class Artifact(Fact, frozen=True):

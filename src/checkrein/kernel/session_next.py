@@ -34,6 +34,7 @@ __all__ = [
     "end_of_empty_plan",
     "failure_to_answer",
     "next_effect",
+    "regranted",
 ]
 
 OnFailure: TypeAlias = Literal["replan", "skip", "abort"]
@@ -183,6 +184,11 @@ def next_effect(
             return _of_reflecting(state, budget, on_failure, reviewed)
         case _:
             return _NOTHING
+
+
+def regranted(state: SessionState) -> SessionState:
+    """Return the state in which a planning that was held before the planner was asked counts as one whose outcome is unknown."""
+    return state if state.request is None else replace(state, request=replace(state.request, is_held=False))
 
 
 def _of_planning(state: SessionState, budget: BudgetState) -> Effect:

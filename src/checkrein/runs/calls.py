@@ -5,21 +5,20 @@ retry and a recovery are the next attempt under the same call id and idempotency
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Literal, TypeAlias
 
 from checkrein.errors import PathEscape
+from checkrein.harness.host import ReadyCall, ended_step
+from checkrein.harness.permission import Decision, ask_policy
 from checkrein.kernel.events import (
     Artifact,
     Blocked,
     Cause,
     EventData,
     Failed,
-    SessionPause,
     StepEnd,
-    StepSpec,
-    StepStart,
     ToolAccepted,
     ToolCallGiven,
     ToolDone,
@@ -29,11 +28,13 @@ from checkrein.kernel.events import (
     ToolInDoubt,
     ToolReconciled,
     ToolResultGiven,
+    ToolSpec,
 )
-from checkrein.kernel.state import Call
+from checkrein.kernel.session_state import CallAnswer
+from checkrein.kernel.state import PULL, Call
 from checkrein.ports.tool import CancelSignal, ToolContext
-from checkrein.runs.held import HeldRun, Interrupted, Moved, budget_pause
-from checkrein.runs.task import Decision, tool_spec
+from checkrein.runs.held import HeldRun, Interrupted, Moved
+from checkrein.runs.task import tool_spec
 from checkrein.runs.workspace import artifact_of
 from checkrein.tools.dispatch import Dispatcher, PreparedCall
 from checkrein.tools.outcomes import (
@@ -46,7 +47,7 @@ from checkrein.tools.outcomes import (
     RetryPolicy,
     next_attempt,
 )
-from checkrein.values import clean_text
+from checkrein.values import JsonObject, as_data, clean_text
 
 __all__ = ["CallRunner", "Progress"]
 
@@ -63,68 +64,82 @@ class CallRunner:
         self._on_progress = on_progress
         self._dispatcher = Dispatcher({tool.name: tool for tool in held.task.tools}, clock=held.clock)
         self._jobs: dict[str, AcceptedJob] = {}
-        self._decisions: dict[str, tuple[Decision, str]] = {}
+        self._ends: set[str] = set()
 
     @property
     def has_running_body(self) -> bool:
         """Whether a body that was given up still runs."""
         return bool(self._dispatcher.abandoned)
 
-    async def do_step(self, step: StepSpec, *, is_started: bool) -> None:
-        """Take a step as far as one call takes it: to its outcome, a pause, or its end.
+    def prepare(self, name: str, arguments: JsonObject) -> FailedCall | None:
+        """Return why a call cannot be made; None when it can, also by a caller who brings the result of a tool that the task does not have."""
+        if self._is_pull(name):
+            return None
+        prepared = self._dispatcher.prepare(name, arguments)
+        return prepared if isinstance(prepared, FailedCall) else None
+
+    def _is_pull(self, name: str) -> bool:
+        """Tell whether a caller brings the results of a tool: the task has no body for it, and it was a plan's author who named it."""
+        return self._held.task.tool(name) is None
+
+    async def make(self, calls: Sequence[ReadyCall]) -> None:
+        """Grant calls in their order as far as the budget allows, run the bodies of those granted, and record what came of each.
 
         Raises:
-            Moved: the log moved on; nothing was started.
+            Moved: the log moved on before the grant; nothing was started.
             LeaseLost: the lease is not ours any more.
         """
-        held = self._held
-        begun: tuple[EventData, ...] = () if is_started else (StepStart(step_id=step.id),)
-        budget = held.budget()
-        if not is_started and budget.is_reached("steps"):
-            await held.append(*budget_pause(budget, "steps", "EXECUTING"))
-        elif step.tool_name is None:
-            await held.append(*begun, StepEnd(step_id=step.id, status="done"))
-        elif (reached := budget.first_reached("tool_calls", "wall_seconds")) is not None:
-            await held.append(*budget_pause(budget, reached, "EXECUTING"))
-        else:
-            await self._call(step, step.tool_name, begun)
+        granted = self._affordable(calls)
+        bodies = [call for call in granted if not self._is_pull(call.name)]
+        facts = [fact for call in granted for fact in self._grant(call)]
+        if not bodies:
+            facts += [_awaiting(call.call_id, call.name) for call in granted]
+        await self._held.append(*facts)
+        await self._run(bodies)
 
-    async def _call(self, step: StepSpec, name: str, begun: tuple[EventData, ...]) -> None:
-        held = self._held
-        prepared = self._dispatcher.prepare(name, step.arguments)
+    def _affordable(self, calls: Sequence[ReadyCall]) -> Sequence[ReadyCall]:
+        """Return as many of the calls as the budget allows; the first one was looked at before."""
+        budget, count = self._held.budget(), 1
+        while count < len(calls) and not budget.is_reached("tool_calls", wanted=count + 1):
+            count += 1
+        return calls[:count]
+
+    def _grant(self, call: ReadyCall) -> tuple[EventData, ...]:
+        tool = self._held.task.tool(call.name)
+        spec = ToolSpec(name=call.name) if tool is None else tool_spec(tool)
+        given = ToolCallGiven(step_id=call.step_id, call_id=call.call_id, name=call.name, arguments=call.arguments)
+        granted = ToolGranted(call_id=call.call_id, tool=spec, arguments=call.arguments)
+        accepted = (ToolAccepted(call_id=call.call_id, handle=PULL),) if tool is None else ()
+        return (*call.begun, given, granted, *accepted)
+
+    async def _run(self, calls: Sequence[ReadyCall]) -> None:
+        """Run the bodies of granted calls: side by side, unless a tool of them wants to be alone."""
+        prepared = [(call, self._dispatcher.prepare(call.name, call.arguments)) for call in calls]
+        works = [self._first(call, item) for call, item in prepared]
+        is_alone = any(isinstance(item, PreparedCall) and item.tool.traits.sequential for _, item in prepared)
+        if len(works) == 1 or is_alone:
+            await _one_by_one(works)
+            return
+        tasks = [
+            self._held.clock.spawn(work, name=f"call-{call.call_id}") for call, work in zip(calls, works, strict=True)
+        ]
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+        _raise_first(ends)
+
+    async def _first(self, call: ReadyCall, prepared: PreparedCall | FailedCall) -> None:
+        """Make a granted call; one that cannot be made any more has failed."""
+        self._ends.update({call.call_id} if call.ends_step else ())
         if isinstance(prepared, FailedCall):
-            await held.append(*begun, *_not_made(step, prepared.kind, prepared.message))
-            return
-        call_id = f"{held.plan.turn}.{held.plan.index_of(step)}"
-        decision, reason = self._decision(prepared, call_id)
-        if decision == "deny":
-            await held.append(*begun, *_not_made(step, "denied", reason))
-            return
-        if decision == "ask":
-            await held.append(*begun, *_asking(prepared, call_id))
-            return
-        granted = ToolGranted(call_id=call_id, tool=tool_spec(prepared.tool), arguments=prepared.arguments)
-        given = ToolCallGiven(step_id=step.id, call_id=call_id, name=name, arguments=prepared.arguments)
-        await held.append(*begun, given, granted)
-        await self._make(prepared, call_id, attempt=1)
+            await self._record(call.call_id, prepared)
+        else:
+            await self._make(prepared, call.call_id, attempt=1)
 
-    def _decision(self, prepared: PreparedCall, call_id: str) -> tuple[Decision, str]:
-        """Return the stored answer of a person if there is one, else the policy's; a policy that raises denies."""
-        answer = self._held.plan.decisions.get(f"permission:{call_id}")
-        if answer is not None:
-            value = answer.value
-            denied = value["deny"] if isinstance(value, dict) else "a person denied it"
-            return ("allow", "") if value == "allow" else ("deny", clean_text(str(denied)))
-        if call_id not in self._decisions:
-            self._decisions[call_id] = self._asked_policy(prepared)
-        return self._decisions[call_id]
+    def _permission(self, prepared: PreparedCall) -> Decision:
+        return ask_policy(self._held.task.policy, prepared.name, prepared.arguments)[0]
 
-    def _asked_policy(self, prepared: PreparedCall) -> tuple[Decision, str]:
-        try:
-            decision = self._held.task.policy(prepared.name, prepared.arguments)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  a policy is the user's code; what it cannot decide is not permitted
-            return "deny", clean_text(f"the policy failed: {type(error).__name__}: {error}")
-        return decision if decision in ("allow", "ask") else "deny", "the task's policy denies it"
+    def ask_caller(self, call: Call) -> EventData:
+        """Return the fact that a caller must bring the result of a call."""
+        return _awaiting(call.call_id, call.tool.name)
 
     async def _make(self, prepared: PreparedCall, call_id: str, *, attempt: int) -> None:
         """Run the body, and again while its failure may pass, each time under a grant; record the outcome."""
@@ -171,13 +186,17 @@ class CallRunner:
             call_id=call_id, tool=call.tool, arguments=call.arguments, attempt=attempt, previous=previous
         )
         given = ToolCallGiven(
-            step_id=self._step_id(), call_id=call_id, name=call.tool.name, arguments=call.arguments, attempt=attempt
+            step_id=self._step_id(call_id),
+            call_id=call_id,
+            name=call.tool.name,
+            arguments=call.arguments,
+            attempt=attempt,
         )
         return given, granted
 
-    def _step_id(self) -> str | int:
-        step = self._held.plan.current
-        return step.id if step is not None else ""
+    def _step_id(self, call_id: str) -> str | int:
+        work = self._held.session.work_on(call_id)
+        return work.step.id if work is not None else ""
 
     def _context(self, call_id: str, attempt: int, signal: CancelSignal) -> ToolContext:
         held = self._held
@@ -197,21 +216,22 @@ class CallRunner:
 
     async def _record(self, call_id: str, outcome: Outcome) -> None:
         """Append what became of a call."""
-        held, step_id = self._held, self._step_id()
+        held, step_id = self._held, self._step_id(call_id)
         match outcome:
             case AcceptedJob():
                 self._jobs[call_id] = outcome
                 await held.append_outcome(ToolAccepted(call_id=call_id, handle=outcome.handle))
             case Done():
-                await held.append_outcome(*await self._done(call_id, outcome))
+                facts = await self._done(call_id, outcome)
+                await held.append_outcome_of(lambda: (*facts, *self._step_ended(call_id, facts)))
             case FailedCall():
-                await held.append_outcome_of(lambda: self._failed(step_id, call_id, outcome))
+                await held.append_outcome_of(lambda: self._failed_and_ended(step_id, call_id, outcome))
             case OutcomeUnknown():
                 await self._record_unknown(step_id, call_id, outcome)
 
     async def _record_unknown(self, step_id: str | int, call_id: str, outcome: OutcomeUnknown) -> None:
         """Record a body that gave no outcome: one that stopped because the run was cancelled has failed, of any other nobody knows."""
-        await self._held.journal.refresh()
+        await self._held.refresh()
         stopped = outcome.cause == "cancelled" and not outcome.is_running and self._held.state.cancel is not None
         if stopped:
             await self._held.append_outcome(*self._failed(step_id, call_id, FailedCall("cancelled", outcome.reason)))
@@ -219,7 +239,7 @@ class CallRunner:
             await self._held.append_outcome(ToolInDoubt(call_id=call_id, reason=outcome.reason))
 
     async def _done(self, call_id: str, outcome: Done) -> tuple[EventData, ...]:
-        step_id = self._step_id()
+        step_id = self._step_id(call_id)
         try:
             artifacts = await self._artifacts(outcome)
         except (OSError, PathEscape) as error:
@@ -237,6 +257,25 @@ class CallRunner:
         """
         folder = self._held.folder
         return tuple([await asyncio.to_thread(artifact_of, folder, path) for path in outcome.artifacts])
+
+    def _step_ended(self, call_id: str, facts: Sequence[EventData]) -> tuple[EventData, ...]:
+        """Return the end of a step whose call stands alone and is looked at by nobody, for the batch of the outcome.
+
+        An outcome that ends a cancelled run is its log's last event, so nothing may follow it.
+        """
+        held = self._held
+        if call_id not in self._ends or held.state.cancel is not None:
+            return ()
+        given = facts[0]
+        if isinstance(given, ToolResultGiven):
+            return (ended_step(given.step_id, CallAnswer(as_data(given.result))),)
+        if isinstance(given, ToolErrorGiven):
+            return (ended_step(given.step_id, CallAnswer(error=f"{given.kind}: {given.message}")),)
+        return ()
+
+    def _failed_and_ended(self, step_id: str | int, call_id: str, outcome: FailedCall) -> tuple[EventData, ...]:
+        facts = self._failed(step_id, call_id, outcome)
+        return facts if isinstance(facts[-1], Failed) else (*facts, *self._step_ended(call_id, facts))
 
     def _failed(self, step_id: str | int, call_id: str, outcome: FailedCall) -> tuple[EventData, ...]:
         call = self._held.state.open_call(call_id)
@@ -265,21 +304,19 @@ class CallRunner:
             await self._probe(call, prepared)
 
     async def _rerun(self, call: Call, prepared: PreparedCall) -> None:
-        decision, _ = self._decision(prepared, call.call_id)
-        if decision == "allow":
-            await self._held.append(*self._regrant(call.call_id, call.attempt + 1, "in_doubt"))
-            await self._make(prepared, call.call_id, attempt=call.attempt + 1)
-        elif decision == "ask":
-            await self._held.append(*_asking(prepared, call.call_id))
-        else:
+        # What was permitted once, by the policy or by a person, is the same effect again under the same key.
+        if self._permission(prepared) == "deny":
             await self._block(call)
+            return
+        await self._held.append(*self._regrant(call.call_id, call.attempt + 1, "in_doubt"))
+        await self._make(prepared, call.call_id, attempt=call.attempt + 1)
 
     async def _probe(self, call: Call, prepared: PreparedCall) -> None:
         context = self._context(call.call_id, call.attempt, CancelSignal())
         answer = await self._dispatcher.probe(prepared, context)
         if isinstance(answer, FailedCall) and self._dispatcher.is_running(prepared, context):
             answer = OutcomeUnknown("probe", f"its body still runs, and its probe says: {answer.message}")
-        step_id = self._step_id()
+        step_id = self._step_id(call.call_id)
         match answer:
             case OutcomeUnknown():
                 doubt = ToolInDoubt(call_id=call.call_id, reason=answer.reason, probed=True)
@@ -299,7 +336,7 @@ class CallRunner:
         fact = ToolReconciled(
             call_id=call.call_id, outcome="done", by="probe", result=answer.result, artifacts=artifacts
         )
-        return ToolResultGiven(step_id=self._step_id(), call_id=call.call_id, result=answer.result), fact
+        return ToolResultGiven(step_id=self._step_id(call.call_id), call_id=call.call_id, result=answer.result), fact
 
     async def _block(self, call: Call) -> None:
         reason = "nobody knows whether it happened"
@@ -344,19 +381,27 @@ class CallRunner:
         await self._record(call.call_id, answer)
 
 
-def _not_made(step: StepSpec, kind: str, message: str) -> tuple[EventData, ...]:
-    """Return the facts of a call that was refused before its grant: an error for the planner, nothing counted."""
-    return (
-        ToolErrorGiven(step_id=step.id, call_id="", kind=kind, message=message),
-        StepEnd(step_id=step.id, status="failed", error=f"{kind}: {message}"),
-    )
-
-
-def _asking(prepared: PreparedCall, call_id: str) -> tuple[EventData, ...]:
-    cause_id = f"permission:{call_id}"
+def _awaiting(call_id: str, name: str) -> Blocked:
+    """Return the fact that blocks a run until a caller brings the result of a call."""
     text = (
-        f"may {prepared.name} be called with {prepared.arguments.encoded.decode()}? "
-        f"`checkrein unblock RUN {cause_id} --answer allow`, or `--answer deny`"
+        f"call {call_id} of {name} waits for its result, because the task has no tool of that name; see it with `checkrein pull RUN`, "
+        f"bring the result with `checkrein answer RUN {call_id} JSON`"
     )
-    pause = SessionPause(reason="review:permission", state="EXECUTING", topic="before_tool_call", subject=call_id)
-    return pause, Blocked(cause=Cause(id=cause_id, kind="permission", message=text, call_id=call_id))
+    return Blocked(cause=Cause(id=f"answer:{call_id}", kind="answer", message=text, call_id=call_id))
+
+
+async def _one_by_one(works: Sequence[Coroutine[object, object, None]]) -> None:
+    """Do works in their order, all of them; then raise what the first one raised that failed."""
+    ends: list[BaseException | None] = []
+    for work in works:
+        try:
+            await work
+        except (Moved, Interrupted) as error:
+            ends.append(error)
+    _raise_first(ends)
+
+
+def _raise_first(ends: Sequence[BaseException | None]) -> None:
+    error = next((end for end in ends if end is not None), None)
+    if error is not None:
+        raise error

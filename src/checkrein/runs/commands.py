@@ -10,11 +10,11 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from checkrein.codec.wire import row_of
-from checkrein.errors import AmbiguousRun, Conflict, Rejected, RunNotFound
+from checkrein.errors import AmbiguousRun, Conflict, Rejected, ResumeError, RunNotFound
+from checkrein.harness.pulls import answer_facts
 from checkrein.kernel.budget import Amounts, Limit
 from checkrein.kernel.events import (
     Artifact,
-    BudgetExtended,
     CancelRequested,
     Cause,
     CodeAccepted,
@@ -23,6 +23,7 @@ from checkrein.kernel.events import (
     Failed,
     FollowUpQueued,
     Received,
+    SessionData,
     SessionResume,
     SessionStart,
     SteerQueued,
@@ -32,18 +33,19 @@ from checkrein.kernel.events import (
     Unblocked,
 )
 from checkrein.kernel.run import transition_batch
+from checkrein.kernel.session_state import SessionState
 from checkrein.kernel.state import RunState
 from checkrein.ports.clock import Clock, IdSource
 from checkrein.ports.store import RunQuery, RunStore
-from checkrein.projections.plan import PlanView
+from checkrein.runs.answers import answer_events, decision_events, extension_events
 from checkrein.runs.journal import Journal, head_of
 from checkrein.runs.task import Task
 from checkrein.values import NULL, JsonData, clean_text
 
 __all__ = ["Commands", "Reconciled", "find_run"]
 
-_PAUSING: Final = frozenset({"permission", "answer", "budget"})
-_Build: TypeAlias = Callable[[RunState, PlanView], Sequence[EventData]]
+_DECIDED: Final = frozenset({"permission", "answer"})
+_Build: TypeAlias = Callable[[RunState, SessionState], Sequence[EventData]]
 
 
 class Reconciled(msgspec.Struct, frozen=True):
@@ -140,7 +142,7 @@ class Commands:
         """
         note = request_id or self._ids.new_id()
         return await self._append(
-            run_id, lambda _state, _plan: [SteerQueued(note=note, text=clean_text(text))], request_id
+            run_id, lambda _state, _session: [SteerQueued(note=note, text=clean_text(text))], request_id
         )
 
     async def follow_up(self, run_id: str, text: str, *, request_id: str = "") -> RunState:
@@ -153,7 +155,7 @@ class Commands:
         """
         note = request_id or self._ids.new_id()
         return await self._append(
-            run_id, lambda _state, _plan: [FollowUpQueued(note=note, text=clean_text(text))], request_id
+            run_id, lambda _state, _session: [FollowUpQueued(note=note, text=clean_text(text))], request_id
         )
 
     async def cancel(self, run_id: str, reason: str = "cancelled by request", *, request_id: str = "") -> RunState:
@@ -165,7 +167,7 @@ class Commands:
             StoreError: the store could not be written.
         """
         return await self._append(
-            run_id, lambda _state, _plan: [CancelRequested(reason=clean_text(reason))], request_id
+            run_id, lambda _state, _session: [CancelRequested(reason=clean_text(reason))], request_id
         )
 
     async def extend(self, run_id: str, extra: Amounts, *, request_id: str = "") -> RunState:
@@ -177,21 +179,9 @@ class Commands:
             RunNotFound: no such run.
             StoreError: the store could not be written.
         """
-
-        def build(state: RunState, _plan: PlanView) -> Sequence[EventData]:
-            budget = state.budget.extended(extra)
-            answered = [
-                cause for cause in state.causes if cause.kind == "budget" and not budget.is_reached(_limit_of(cause))
-            ]
-            facts: list[EventData] = [
-                BudgetExtended(extra=extra.checked()),
-                *(Unblocked(cause_id=cause.id) for cause in answered),
-            ]
-            if answered and _ends_pause(state, answered):
-                facts.append(SessionResume(topic="budget", extra=extra))
-            return facts
-
-        return await self._append(run_id, build, request_id)
+        return await self._append(
+            run_id, lambda state, session: extension_events(state, session, extra.checked()), request_id
+        )
 
     async def unblock(
         self, run_id: str, cause_id: str, *, answer: JsonData = NULL, reconciled: Reconciled | None = None
@@ -211,24 +201,51 @@ class Commands:
             StoreError: the store could not be written.
         """
 
-        def build(state: RunState, plan: PlanView) -> Sequence[EventData]:
+        def build(state: RunState, session: SessionState) -> Sequence[EventData]:
             cause = state.cause(cause_id)
             call_id = cause_id.removeprefix("reconcile:")
             if cause is None and reconciled is not None and state.open_call(call_id) is not None:
-                return _reconciling(state, plan, call_id, reconciled)
+                return _reconciling(state, session, call_id, reconciled)
             if cause is None:
                 return [Unblocked(cause_id=cause_id)]
             if cause.kind == "reconcile":
-                return _reconciling(state, plan, cause.call_id, reconciled)
+                return _reconciling(state, session, cause.call_id, reconciled)
             objection = _objection(state, cause, answer)
             if objection is not None:
                 raise Rejected(*objection, _coordinates(state))
-            facts: list[EventData] = [Unblocked(cause_id=cause_id, answer=answer)]
-            if _ends_pause(state, [cause]):
-                facts.append(SessionResume(topic=cause.kind, subject=cause.call_id, decision=answer))
-            return facts
+            return _answering(state, session, cause, answer)
 
         return await self._append(run_id, build)
+
+    async def respond(
+        self, run_id: str, answer: object, *, version: int | None = None, request_id: str = ""
+    ) -> RunState:
+        """Answer the pull point that a run's session stands at; an answer that changes nothing appends nothing.
+
+        Args:
+            run_id: the run.
+            answer: as `HarnessLoop.resume` takes it: one of `result`, `error`, `extend`, `decision`, `close`, with `call_id` where several are open.
+            version: the version at which the pull was seen; the answer is refused when the log has moved on since.
+            request_id: the same id twice is one answer.
+
+        Raises:
+            ResumeError: it is not taken there.
+            Conflict: `stale_version`, with `version`.
+            Rejected: the lifecycle refuses it, for instance because the run ended.
+            RunNotFound: no such run.
+            StoreError: the store could not be written.
+        """
+
+        def build(state: RunState, session: SessionState) -> Sequence[EventData]:
+            if version is not None and version != state.version:
+                raise Conflict(
+                    run_id, "the log moved on since the pull was seen", (version, None), (state.version, state.epoch)
+                )
+            facts = answer_facts(session, state.budget, answer)
+            _refuse_foreign_calls(state, facts)
+            return answer_events(state, session, facts)
+
+        return await self._append(run_id, build, request_id)
 
     async def close(self, run_id: str, text: str) -> RunState:
         """End a blocked run without success.
@@ -239,7 +256,7 @@ class Commands:
             StoreError: the store could not be written.
         """
 
-        def build(state: RunState, _plan: PlanView) -> Sequence[EventData]:
+        def build(state: RunState, _session: SessionState) -> Sequence[EventData]:
             waited = ", ".join(cause.id for cause in state.causes)
             return [Failed(code="closed", message=f"closed: {clean_text(text)} (it waited for {waited})")]
 
@@ -254,7 +271,7 @@ class Commands:
             StoreError: the store could not be written.
         """
 
-        def build(state: RunState, _plan: PlanView) -> Sequence[EventData]:
+        def build(state: RunState, _session: SessionState) -> Sequence[EventData]:
             answered = [Unblocked(cause_id=cause.id) for cause in state.causes if cause.kind == "code_changed"]
             return [CodeAccepted(code_hash=task.code_hash, version=task.version), *answered]
 
@@ -265,7 +282,9 @@ class Commands:
         if request_id and await self._is_known(journal, build, request_id):
             return journal.state
         while True:
-            facts = build(journal.state, journal.plan)
+            facts = build(journal.state, journal.session)
+            if not facts:
+                return journal.state
             try:
                 await journal.append(facts, actor=self._actor, epoch=None, first_id=request_id)
             except Conflict as error:
@@ -275,20 +294,38 @@ class Commands:
                 return journal.state
 
     async def _is_known(self, journal: Journal, build: _Build, request_id: str) -> bool:
-        first = build(journal.state, journal.plan)[0]
+        first = build(journal.state, journal.session)[0]
         return await journal.accepted_before(
             Event(run_id=journal.run_id, event_id=request_id, expected_version=0, at=0.0, actor=self._actor, data=first)
         )
 
 
-def _ends_pause(state: RunState, answered: Sequence[Cause]) -> bool:
-    """Tell whether these are the last open causes of a pause of the session; the other kinds block the run alone."""
-    pausing = {cause.id for cause in state.causes if cause.kind in _PAUSING}
-    return bool(pausing) and pausing <= {cause.id for cause in answered}
+def _answering(state: RunState, session: SessionState, cause: Cause, answer: JsonData) -> Sequence[EventData]:
+    """Return the batch that answers a cause, whatever kind it is of."""
+    paused = session.paused
+    if cause.kind == "budget":
+        is_paused = paused is not None and paused.is_budget and paused.subject == cause.detail
+        resume = (SessionResume(topic="budget", subject=cause.detail),) if is_paused else ()
+        return [Unblocked(cause_id=cause.id, answer=answer), *resume]
+    if cause.kind in _DECIDED and paused is not None and not cause.id.startswith("answer:"):
+        subject = cause.call_id or paused.subject
+        return decision_events(state, session, subject, answer, cause_id=cause.id)
+    return [Unblocked(cause_id=cause.id, answer=answer)]
 
 
 def _limit_of(cause: Cause) -> Limit:
     return msgspec.convert(cause.detail, Limit)
+
+
+def _refuse_foreign_calls(state: RunState, facts: Sequence[SessionData]) -> None:
+    """Refuse the result of a call that a tool of the task makes: only its worker knows what became of it."""
+    for fact in facts:
+        call = state.open_call(fact.call_id) if isinstance(fact, (ToolResultGiven, ToolErrorGiven)) else None
+        if call is not None and not call.is_pull:
+            detail = (
+                f"call {call.call_id} is made by the tool {call.tool.name}; its result cannot be brought from outside"
+            )
+            raise ResumeError("not_taken_here", detail)
 
 
 def _coordinates(state: RunState) -> dict[str, str | int]:
@@ -302,17 +339,23 @@ def _objection(state: RunState, cause: Cause, answer: JsonData) -> tuple[str, st
         return None if fits else ("illegal_in_phase", "a permission is answered with allow or deny")
     if cause.kind == "budget" and state.budget.is_reached(_limit_of(cause)):
         return "budget_exhausted", f"{cause.detail} is still used up; extend it"
+    if cause.id.startswith("answer:"):
+        return (
+            "illegal_in_phase",
+            f"the call waits for its result; bring it with `checkrein answer RUN {cause.call_id} JSON`",
+        )
     if cause.kind == "code_changed":
         return "illegal_in_phase", "changed code is accepted by resuming the run with --trust"
     return None
 
 
-def _reconciling(state: RunState, plan: PlanView, call_id: str, found: Reconciled | None) -> Sequence[EventData]:
+def _reconciling(state: RunState, session: SessionState, call_id: str, found: Reconciled | None) -> Sequence[EventData]:
     if found is None:
         raise Rejected(
             "illegal_in_phase", "a call in doubt needs its outcome: done, failed or unknown", _coordinates(state)
         )
-    step_id = plan.current.id if plan.current is not None else ""
+    work = session.work_on(call_id)
+    step_id = work.step.id if work is not None else ""
     message = found.message or f"a person says: {found.outcome}"
     given: EventData = (
         ToolResultGiven(step_id=step_id, call_id=call_id, result=found.result)

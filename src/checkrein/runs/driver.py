@@ -1,35 +1,23 @@
 """Advances one held run until it rests: decide from the log, do one thing, record it, decide again.
 
-The loop holds no progress of its own, so it can be left at any instruction and begun anew by anybody: that is recovery, and the normal start.
+The loop holds no progress of its own, so it can be left at any instruction and begun anew by anybody: that is recovery, and the normal start. What is the run's own
+(open calls, checks, code that changed) is decided here; everything else its session decides, which the harness drives as it drives one in memory.
 """
 
 from collections.abc import Callable
 from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 
-from checkrein.errors import Conflict
-from checkrein.kernel.events import Blocked, Cause, EventData, Failed, StepEnd, WorkDone, WorkStarted
+from checkrein.harness.driver import SessionDriver
+from checkrein.harness.hooks import Hooks
+from checkrein.kernel.events import Blocked, Cause, WorkStarted
+from checkrein.kernel.session_next import AwaitCalls, GiveBack, PauseForBudget
 from checkrein.kernel.state import RunState
 from checkrein.runs.calls import CallRunner
-from checkrein.runs.decide import (
-    Action,
-    AskPlanner,
-    DoStep,
-    EndRun,
-    EndStep,
-    FinishWork,
-    PauseForBudget,
-    Poll,
-    Resolve,
-    Rest,
-    StartWork,
-    Verify,
-    next_action,
-)
-from checkrein.runs.held import HeldRun, Interrupted, Moved, budget_pause
-from checkrein.runs.planning import plan_turn
+from checkrein.runs.decide import Action, AskCaller, DriveSession, Poll, Resolve, Rest, StartWork, Verify, next_action
+from checkrein.runs.held import HeldRun, Interrupted, Moved
+from checkrein.runs.session_host import RunHost
 from checkrein.runs.task import Task
 from checkrein.runs.verification import verify_run
 
@@ -50,14 +38,22 @@ async def drive(held: HeldRun, calls: CallRunner, *, must_stop: Callable[[], boo
         StoreError: the store could not be read or written.
         Rejected: the lifecycle refused what the log itself demanded; a defect.
     """
+    hooks = Hooks()
+    if held.task.hooks is not None:
+        held.task.hooks(hooks)
+    session = SessionDriver(RunHost(held, calls), hooks, on_failure=held.task.on_failure)
     watcher = held.clock.spawn(held.watch(), name=f"watch-{held.run_id}")
     try:
         while not must_stop():
             action = _next_action(held)
-            if isinstance(action, Rest):
+            effect = session.next_effect() if isinstance(action, DriveSession) else None
+            if isinstance(action, Rest) or isinstance(effect, (GiveBack, AwaitCalls)):
                 return
             try:
-                await _perform(held, calls, action)
+                if effect is None:
+                    await _perform(held, calls, session, action)
+                else:
+                    await session.perform(effect)
             except Moved:
                 continue
             except Interrupted:
@@ -72,7 +68,7 @@ def _next_action(held: HeldRun) -> Action | BlockOnCode:
     state, task = held.state, held.task
     if has_other_code(state, task) and not state.phase.is_terminal:
         return Rest() if waits_for_code(state, task) else BlockOnCode()
-    return next_action(replace(state, budget=held.budget()), held.plan, task.on_failure)
+    return next_action(state, held.budget())
 
 
 def has_other_code(state: RunState, task: Task) -> bool:
@@ -99,46 +95,22 @@ async def _block_on_code(held: HeldRun) -> None:
     await held.append(Blocked(cause=cause))
 
 
-async def _perform(held: HeldRun, calls: CallRunner, action: Action | BlockOnCode) -> None:  # noqa: C901  one arm per action
+async def _perform(held: HeldRun, calls: CallRunner, session: SessionDriver, action: Action | BlockOnCode) -> None:
+    """Do one thing that the run itself decides, or a pause that its session makes of it."""
     match action:
         case BlockOnCode():
             await _block_on_code(held)
-        case AskPlanner():
-            await plan_turn(held, action)
-        case DoStep():
-            await calls.do_step(action.step, is_started=action.is_started)
-        case EndStep():
-            await held.append(_step_end(held))
         case Resolve():
             await calls.resolve(action.call, action.how)
         case Poll():
             await calls.poll(action.call)
+        case AskCaller():
+            await held.append(calls.ask_caller(action.call))
         case StartWork():
             await held.append(WorkStarted())
-        case FinishWork():
-            await held.append(WorkDone())
         case Verify():
-            await verify_run(held)
+            await verify_run(held, session.announce_end)
         case PauseForBudget():
-            await held.append(*budget_pause(held.budget(), action.limit, action.state))
-        case EndRun():
-            await held.append(Failed(code=action.code, message=action.message))
-        case Rest():
+            await session.perform(action)
+        case DriveSession() | Rest():
             pass
-
-
-def _step_end(held: HeldRun) -> EventData:
-    step, answer = held.plan.current, held.plan.answer
-    if step is None:
-        msg = "no step is open"
-        raise Conflict(held.run_id, msg, (held.state.version, None), (held.state.version, held.state.epoch))
-    if answer is None:
-        is_plain = step.tool_name is None
-        return StepEnd(
-            step_id=step.id,
-            status="done" if is_plain else "failed",
-            error="" if is_plain else "its call has no known outcome",
-        )
-    if answer.error:
-        return StepEnd(step_id=step.id, status="failed", error=answer.error)
-    return StepEnd(step_id=step.id, status="done", result=answer.result)

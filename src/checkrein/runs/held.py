@@ -11,22 +11,21 @@ from typing import TypeVar
 
 from checkrein.codec.wire import decode_event
 from checkrein.errors import CheckreinError, Conflict, Rejected, StoreError
-from checkrein.kernel.budget import BudgetState, Limit
-from checkrein.kernel.events import Blocked, BudgetWarn, CancelRequested, Cause, EventData, SessionPause
+from checkrein.kernel.budget import BudgetState
+from checkrein.kernel.events import CancelRequested, EventData
+from checkrein.kernel.session_state import SessionState
 from checkrein.kernel.state import Phase, RunState
 from checkrein.ports.clock import Clock
 from checkrein.ports.tool import CancelSignal
-from checkrein.projections.plan import PlanView
 from checkrein.runs.journal import Journal
 from checkrein.runs.lease import LeaseKeeper
 from checkrein.runs.task import Task
 
-__all__ = ["HeldRun", "Interrupted", "LeaseLost", "Moved", "budget_pause"]
+__all__ = ["HeldRun", "Interrupted", "LeaseLost", "Moved"]
 
 T = TypeVar("T")
 
 WATCH_AGAIN_SECONDS = 0.5
-_PAUSE_REASONS: dict[Limit, str] = {"steps": "step_budget", "replans": "replan_budget"}
 
 
 class LeaseLost(CheckreinError):
@@ -66,6 +65,8 @@ class HeldRun:
         self._actor = actor
         self._active_since: float | None = None
         self._active_before = journal.state.budget.used.wall_seconds
+        # Several bodies of a batch report at their own time; what one appends is decided on what the last one left.
+        self._appending = asyncio.Lock()
 
     @property
     def state(self) -> RunState:
@@ -73,9 +74,9 @@ class HeldRun:
         return self.journal.state
 
     @property
-    def plan(self) -> PlanView:
-        """The plan's progress."""
-        return self.journal.plan
+    def session(self) -> SessionState:
+        """The session it drives."""
+        return self.journal.session
 
     @property
     def run_id(self) -> str:
@@ -105,17 +106,18 @@ class HeldRun:
             LeaseLost: the lease is not ours any more.
             Rejected: the lifecycle refuses them although nothing moved.
         """
-        self.check_lease()
-        try:
-            await self.journal.append(data, actor=self._actor, epoch=self._keeper.epoch, elapsed=self.elapsed())
-        except Conflict as error:
-            raise self._lost_or_moved(error) from error
-        except Rejected as error:
-            # Time goes on between a decision and its guard, and may use up the last of the budget.
-            is_late = error.code == "budget_exhausted" and self.budget().is_reached("wall_seconds")
-            if await self.journal.refresh() or is_late or error.code == "lease_lost":
+        async with self._appending:
+            self.check_lease()
+            try:
+                await self.journal.append(data, actor=self._actor, epoch=self._keeper.epoch, elapsed=self.elapsed())
+            except Conflict as error:
                 raise self._lost_or_moved(error) from error
-            raise
+            except Rejected as error:
+                # Time goes on between a decision and its guard, and may use up the last of the budget.
+                is_late = error.code == "budget_exhausted" and self.budget().is_reached("wall_seconds")
+                if await self.journal.refresh() or is_late or error.code == "lease_lost":
+                    raise self._lost_or_moved(error) from error
+                raise
 
     async def append_outcome(self, *data: EventData) -> None:
         """Append what already happened, as often as the version moves.
@@ -133,14 +135,15 @@ class HeldRun:
             Moved: it is not accepted any more; it stands in the audit.
             LeaseLost: the lease is not ours any more.
         """
-        try:
-            await self.journal.append_outcome(
-                build, actor=self._actor, epoch=self._keeper.epoch, elapsed=self.elapsed()
-            )
-        except (Conflict, Rejected) as error:
-            if isinstance(error, Rejected):
-                await self.journal.refresh()
-            raise self._lost_or_moved(error) from error
+        async with self._appending:
+            try:
+                await self.journal.append_outcome(
+                    build, actor=self._actor, epoch=self._keeper.epoch, elapsed=self.elapsed()
+                )
+            except (Conflict, Rejected) as error:
+                if isinstance(error, Rejected):
+                    await self.journal.refresh()
+                raise self._lost_or_moved(error) from error
 
     async def refresh(self) -> bool:
         """Read what others appended; True when there was anything.
@@ -149,7 +152,8 @@ class HeldRun:
             LeaseLost: another worker has taken the lease since.
             StoreError: the store cannot be read.
         """
-        moved = await self.journal.refresh()
+        async with self._appending:
+            moved = await self.journal.refresh()
         if self.state.epoch != self._keeper.epoch:
             self._keeper.lost.cancel(f"epoch {self.state.epoch} was taken by another worker")
         self.check_lease()
@@ -244,21 +248,3 @@ class HeldRun:
         finally:
             for item in (task, *others):
                 item.cancel()
-
-
-def budget_pause(budget: BudgetState, limit: Limit, state: str) -> tuple[EventData, ...]:
-    """Return the facts by which a run gives control back because a limit is reached."""
-    used, allowed = budget.taken(limit), budget.limits.limit(limit) or 0
-    flag = limit.replace("_", "-")
-    cause = Cause(
-        id=f"budget:{limit}",
-        kind="budget",
-        detail=limit,
-        message=f"{limit.replace('_', ' ')}: {round(used, 2):g} of {allowed:g} used; go on with `checkrein extend RUN --{flag} N`, or end the run",
-    )
-    reason = _PAUSE_REASONS.get(limit, f"budget_exceeded:{limit}")
-    return (
-        BudgetWarn(limit=limit, used=used, allowed=allowed),
-        SessionPause(reason=reason, state=state),
-        Blocked(cause=cause),
-    )

@@ -1,6 +1,6 @@
 """One run's log as one process holds it: read, fold, and append by compare-and-set.
 
-The invariant: `state` and `plan` are folds of what the store accepted, never of what was merely sent. Every batch passes the lifecycle's guards before it is
+The invariant: `state` and `session` are folds of what the store accepted, never of what was merely sent. Every batch passes the lifecycle's guards before it is
 sent; a refusal goes to the audit and is raised. The batch that ends a run gets its `session.complete` here, so that no writer can forget it.
 """
 
@@ -14,10 +14,11 @@ from checkrein.codec.wire import fingerprint, row_of, skim_events
 from checkrein.errors import Conflict, DuplicateEvent, Rejected, StoreBusy
 from checkrein.kernel.events import Event, EventData, SessionComplete
 from checkrein.kernel.run import fold_run, transition, transition_batch
+from checkrein.kernel.session import fold_session
+from checkrein.kernel.session_state import SessionState
 from checkrein.kernel.state import RunState, is_claimable
 from checkrein.ports.clock import Clock, IdSource
 from checkrein.ports.store import NewLease, Refusal, RunHead, RunStore
-from checkrein.projections.plan import PlanView, fold_plan
 
 __all__ = ["Journal", "head_of"]
 
@@ -41,13 +42,13 @@ def head_of(state: RunState, at: float) -> RunHead:
 
 
 def _folded(
-    bodies: Sequence[bytes], run_id: str, state: RunState | None = None, plan: PlanView | None = None
-) -> tuple[RunState, PlanView]:
+    bodies: Sequence[bytes], run_id: str, state: RunState | None = None, session: SessionState | None = None
+) -> tuple[RunState, SessionState]:
     """Return both folds after the events of a log, or after those that follow `state`; only a few events exist at a time."""
     events = skim_events(bodies, run_id=run_id, offset=0 if state is None else state.version)
     while (some := list(islice(events, FOLDED_AT_ONCE))) or state is None:
-        state, plan = fold_run(some, state), fold_plan(some, plan)
-    return state, plan or PlanView()
+        state, session = fold_run(some, state), fold_session(some, session)
+    return state, session or SessionState()
 
 
 class Journal:
@@ -56,13 +57,15 @@ class Journal:
     Attributes:
         store: where it is kept.
         state: the lifecycle at the last version that was read or appended.
-        plan: the plan's progress at the same version.
+        session: the session it drives, at the same version.
     """
 
-    def __init__(self, store: RunStore, state: RunState, plan: PlanView, sources: tuple[Clock, IdSource]) -> None:
+    def __init__(
+        self, store: RunStore, state: RunState, session: SessionState, sources: tuple[Clock, IdSource]
+    ) -> None:
         self.store = store
         self.state = state
-        self.plan = plan
+        self.session = session
         self._clock, self._ids = sources
 
     @property
@@ -79,8 +82,8 @@ class Journal:
             DamagedLog: its log is not what it must be.
             StoreError: the store cannot be read.
         """
-        state, plan = _folded(await store.read(run_id), run_id)
-        return cls(store, state, plan, (clock, ids))
+        state, session = _folded(await store.read(run_id), run_id)
+        return cls(store, state, session, (clock, ids))
 
     async def refresh(self) -> bool:
         """Read what others appended; True when there was anything.
@@ -93,7 +96,7 @@ class Journal:
         bodies = await self.store.read(self.run_id, version)
         if not bodies:
             return False
-        self.state, self.plan = _folded(bodies, self.run_id, self.state, self.plan)
+        self.state, self.session = _folded(bodies, self.run_id, self.state, self.session)
         return True
 
     def events_of(
@@ -127,11 +130,11 @@ class Journal:
         if after.outcome is None or not events:
             return events
         last = events[-1]
-        plan = fold_plan(events, self.plan)
+        session = fold_session(events[:-1], self.session)
         end = replace(
             last,
             event_id=self._ids.new_id(),
-            data=SessionComplete(reason=after.outcome.code, unread=tuple(note.id for note in plan.queued)),
+            data=SessionComplete(reason=after.outcome.code, unread=tuple(note.id for note in session.queued)),
         )
         return (*events[:-1], end, replace(last, expected_version=last.expected_version + 1))
 
@@ -160,9 +163,10 @@ class Journal:
             Conflict: as `append`.
             LeaseHeld: with `lease`, another worker holds the run.
             DuplicateEvent: an id is there with other content.
+            IllegalTransition: the session's machine has no such edge; nothing was sent.
             StoreError: the store could not append.
         """
-        after = transition_batch(self.state, events)
+        after, session = transition_batch(self.state, events), fold_session(events, self.session)
         head = head_of(after, events[-1].at)
         rows = [row_of(event) for event in events]
         version = self.state.version
@@ -183,7 +187,7 @@ class Journal:
             await self.refresh()
             return
         self.state = after
-        self.plan = fold_plan(events, self.plan)
+        self.session = session
 
     async def _lost_race(self, error: Conflict, events: Sequence[Event]) -> None:
         await self.refresh()

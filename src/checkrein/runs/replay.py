@@ -7,12 +7,13 @@ the fold with the state that the guards let through, and with what the store kee
 import msgspec
 
 from checkrein.codec.wire import decode_event, encode_event, encode_value
-from checkrein.errors import DamagedLog, Rejected
+from checkrein.errors import DamagedLog, IllegalTransition, Rejected
 from checkrein.kernel.events import Event
 from checkrein.kernel.run import fold_run, transition
+from checkrein.kernel.session import evolve_session, fold_session
+from checkrein.kernel.session_state import SessionState
 from checkrein.kernel.state import RunState
 from checkrein.ports.store import RunStore
-from checkrein.projections.plan import PlanView, fold_plan
 from checkrein.runs.journal import head_of
 
 __all__ = ["Divergence", "Replay", "replay_run"]
@@ -37,14 +38,14 @@ class Replay(msgspec.Struct, frozen=True):
         run_id: the run.
         events: the events that were read.
         state: the state at the end, or before the divergence; None when the first event is wrong.
-        plan: the plan's view at the same place.
+        session: the session at the same place.
         divergence: the first thing that is wrong, None when the state is equal.
     """
 
     run_id: str
     events: tuple[Event, ...]
     state: RunState | None
-    plan: PlanView
+    session: SessionState
     divergence: Divergence | None
 
     @property
@@ -78,9 +79,26 @@ async def replay_run(store: RunStore, run_id: str) -> Replay:
                 divergence = Divergence(offset, "the stored bytes are not the canonical bytes of the event")
         if divergence is not None:
             break
+    session, illegal = _session_of(events)
+    if divergence is None or (illegal is not None and illegal.offset < divergence.offset):
+        divergence = illegal
     if divergence is None:
         divergence = await _end_divergence(store, run_id, state, events)
-    return Replay(run_id, tuple(events), state, fold_plan(events), divergence)
+    return Replay(run_id, tuple(events), state, session, divergence)
+
+
+def _session_of(events: list[Event]) -> tuple[SessionState, Divergence | None]:
+    """Return the session that the events give, up to the first one that its machine refuses."""
+    try:
+        return fold_session(events), None
+    except IllegalTransition:
+        session = SessionState()
+    for offset, event in enumerate(events):
+        try:
+            session = evolve_session(session, event)
+        except IllegalTransition as error:
+            return session, Divergence(offset, str(error))
+    return session, None
 
 
 async def _end_divergence(

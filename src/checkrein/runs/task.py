@@ -8,32 +8,28 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias, cast, get_args
+from typing import Protocol, TypeAlias, cast, get_args
 
 import msgspec
 from msgspec.structs import force_setattr
 
 from checkrein.errors import TaskError
+from checkrein.harness.hooks import Hooks
+from checkrein.harness.permission import Policy, allow_listed
 from checkrein.harness.planners import Planner
 from checkrein.kernel.budget import Budget
 from checkrein.kernel.events import CheckSpec, TaskRecord, ToolSpec
+from checkrein.kernel.session_next import OnFailure
 from checkrein.ports.tool import Tool
 from checkrein.ports.verifier import Verifier
 from checkrein.values import JsonObject
 
-__all__ = ["Check", "Decision", "OnFailure", "Policy", "Resolver", "Task", "allow_listed", "tool_spec"]
+__all__ = ["Check", "InstallHooks", "Resolver", "Task", "tool_spec"]
 
-Decision: TypeAlias = Literal["allow", "deny", "ask"]
-Policy: TypeAlias = Callable[[str, JsonObject], Decision]
-"""Says of a tool's name and its validated arguments whether the call is permitted; must be quick and pure, and is asked once per call."""
-OnFailure: TypeAlias = Literal["replan", "skip", "abort"]
+InstallHooks: TypeAlias = Callable[[Hooks], None]
+"""Registers a task's hooks; called each time a worker begins to drive a run, with hooks of its own."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
-
-
-def allow_listed(_tool: str, _arguments: JsonObject) -> Decision:
-    """Allow every tool that the task lists; the default policy."""
-    return "allow"
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -62,6 +58,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         inputs: read-only files by name.
         workspace: folder in which each run gets its own; made when missing.
         policy: what is permitted.
+        hooks: registers the hooks of its sessions.
         on_failure: what follows a failed step.
         verify_seconds: how long one measurement may take.
         code_hash: hash of the code the task brings; `""` when it brings none that is watched.
@@ -81,6 +78,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     inputs: Mapping[str, Path] = {}
     workspace: Path = Path("out")
     policy: Policy = allow_listed
+    hooks: InstallHooks | None = None
     on_failure: OnFailure = "replan"
     verify_seconds: float = 60.0
     code_hash: str = ""
@@ -192,6 +190,14 @@ class Resolver(Protocol):
         """
         ...
 
+    def hooks(self, name: str) -> InstallHooks:
+        """Return the function of that name that registers hooks.
+
+        Raises:
+            LookupError: there is none; the message is shown with file and key.
+        """
+        ...
+
     def policy(self, name: str) -> Policy:
         """Return the policy of that name.
 
@@ -216,6 +222,8 @@ def _demands(task: Task) -> Iterator[tuple[str, bool, str, str]]:
     yield "goal", is_said, "it is empty, or no text", "say in a sentence what is to be reached"
     yield "planner", callable(task.planner), "it cannot be called", "give a function (goal, history, last_error)"
     yield "policy", callable(task.policy), "it cannot be called", "give a function (tool, arguments)"
+    has_hooks = task.hooks is None or callable(task.hooks)
+    yield "hooks", has_hooks, "it cannot be called", "give a function (hooks) that registers them"
     yield from _demands_of_parts(task)
     budget, on_failure, seconds = cast(
         "tuple[object, object, object]", (task.budget, task.on_failure, task.verify_seconds)

@@ -1,6 +1,6 @@
 """Tasks from TOML files: parsing, and errors that name file, key and fix.
 
-Names in the file (`planner`, `tools`, kinds of checks, `policy`) are given to a `Resolver`; nothing is imported here. Unknown keys are refused, with the
+Names in the file (`planner`, `tools`, kinds of checks, `policy`, `hooks`) are given to a `Resolver`; nothing is imported here. Unknown keys are refused, with the
 nearest known one, because a misspelt limit or check would otherwise be silently missing.
 """
 
@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from checkrein.errors import DataError, InvalidJson, MissingExtra, TaskError
+from checkrein.harness.permission import allow_listed
 from checkrein.kernel.budget import LIMITS, Budget
-from checkrein.runs.task import Check, OnFailure, Resolver, Task, allow_listed
+from checkrein.kernel.session_next import OnFailure
+from checkrein.runs.task import Check, Resolver, Task
 from checkrein.values import JsonObject
 
 __all__ = ["load_task", "read_task_file", "task_file_of"]
@@ -26,7 +28,18 @@ _TEXT_FIXES = {
     "task.goal": 'say in a sentence what is to be reached, as in goal = "Write the yearly report"',
     "task.planner": 'name the function that plans, as in planner = "plan.py:plan"',
 }
-_TASK_KEYS = ("name", "version", "goal", "planner", "tools", "workspace", "policy", "on_failure", "verify_seconds")
+_TASK_KEYS = (
+    "name",
+    "version",
+    "goal",
+    "planner",
+    "tools",
+    "workspace",
+    "policy",
+    "hooks",
+    "on_failure",
+    "verify_seconds",
+)
 
 
 def task_file_of(path: Path) -> Path:
@@ -85,6 +98,11 @@ def load_task(path: Path, resolve: Resolver, content: bytes | None = None) -> Ta
         if "policy" not in table
         else _resolved(file, "task.policy", resolve.policy, _string(file, "task.policy", table["policy"]))
     )
+    hooks = (
+        None
+        if "hooks" not in table
+        else _resolved(file, "task.hooks", resolve.hooks, _string(file, "task.hooks", table["hooks"]))
+    )
     try:
         return Task(
             name=_string(file, "task.name", table.get("name")),
@@ -104,6 +122,7 @@ def load_task(path: Path, resolve: Resolver, content: bytes | None = None) -> Ta
             code_hash=resolve.code_hash,
             source=str(file),
             policy=policy,
+            hooks=hooks,
         )
     except TaskError as error:
         if error.key not in _OWN_KEYS:

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from checkrein.errors import VerifierFailed
+from checkrein.harness.host import Announce
 from checkrein.kernel.events import (
     Artifact,
     Blocked,
@@ -38,8 +39,8 @@ class _Measured(msgspec.Struct, frozen=True):
     at: float
 
 
-async def verify_run(held: HeldRun) -> None:
-    """Measure every check and record what was found.
+async def verify_run(held: HeldRun, announce: Announce) -> None:
+    """Measure every check and record what was found; when that ends the run, announce it first.
 
     Raises:
         Moved: the log moved on meanwhile; measure again.
@@ -63,8 +64,11 @@ async def verify_run(held: HeldRun) -> None:
     findings = [finding for item in measured if (finding := _finding(held, item, reread)) is not None]
     evidence = tuple(_evidence(held, item, position) for item in measured)
     if findings:
+        if held.budget().is_reached("repairs"):
+            await announce("check_failed")
         await held.append(CheckFailed(findings=tuple(findings), evidence=evidence))
     else:
+        await announce("goal_met")
         await held.append(
             CheckPassed(evidence=evidence, reread=tuple(Artifact(path, digest) for path, digest in reread.items()))
         )
