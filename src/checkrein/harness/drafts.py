@@ -8,31 +8,12 @@ from typing import cast
 
 import msgspec
 
-from checkrein.harness.planners import PlannerFailed, Step, StepRecord, checked_steps
+from checkrein.harness.planners import PlannerFailed, Step, checked_steps, record_of, step_of
 from checkrein.kernel.events import PlanCommit, PlanDraft, PlanReason, StepSpec
-from checkrein.kernel.session_state import EndedStep, SessionState
+from checkrein.kernel.session_state import SessionState
 from checkrein.values import JsonData, JsonObject
 
 __all__ = ["arguments_of", "changed_steps", "record_of", "revision", "step_of", "steps_from_data", "steps_to_data"]
-
-
-def step_of(spec: StepSpec) -> Step:
-    """Return a stored step as planners and hooks see it."""
-    return Step(
-        id=spec.id,
-        description=spec.description,
-        tool_name=spec.tool_name,
-        arguments=spec.arguments,
-        expected_outcome=spec.expected_outcome,
-        batch=spec.batch,
-        answer=spec.answer,
-        malformed=spec.malformed,
-    )
-
-
-def record_of(item: EndedStep) -> StepRecord:
-    """Return an ended step as planners and hooks see it."""
-    return StepRecord(step_of(item.step), item.status, item.result.value, item.error)
 
 
 def steps_to_data(steps: Sequence[StepSpec]) -> JsonData:

@@ -4,13 +4,13 @@ The machine (`kernel/session.py`) knows no hooks and the hooks know no machine; 
 The driver keeps no progress of its own: left at any instruction, it is begun anew from the log.
 """
 
-from typing import Final
-
+from collections.abc import Sequence
 from checkrein.errors import DataError
+from checkrein.harness.attempts import ask_with_retries
 from checkrein.harness.drafts import changed_steps, record_of, revision, step_of, steps_from_data, steps_to_data
 from checkrein.harness.firing import HookFirer, Yielded
-from checkrein.harness.hooks import Hooks
-from checkrein.harness.host import SessionHost, ended_step
+from checkrein.harness.hooks import Fired, Hooks
+from checkrein.harness.host import SessionHost, ended_step, plain_end
 from checkrein.harness.planners import PlannerFailed
 from checkrein.harness.preparing import CallPreparer, ready_call
 from checkrein.kernel.events import PlanDraft, SessionData, SessionPause, StepEnd, StepSpec, StepStart, TurnStart
@@ -39,8 +39,6 @@ from checkrein.values import NULL, JsonData
 
 __all__ = ["SessionDriver"]
 
-_PLAIN: Final = CallAnswer()
-
 
 class SessionDriver:
     """Drives one session.
@@ -57,13 +55,16 @@ class SessionDriver:
         self._on_failure: OnFailure = on_failure
         self._firer = HookFirer(host, hooks)
         self._calls = CallPreparer(host, self._firer)
-        self._reviewed: set[str | int] = set()
+        self._reviews: dict[str | int, Fired] = {}
 
     def next_effect(self) -> Effect:
         """Return what must be done next."""
         session = self._host.session
-        is_watched = self._hooks.has_subscribers("after_step")
-        reviewed = self._reviewed if is_watched else session.reviewing
+        if self._reviews:
+            # An id may come back in a later plan: what was said of the step that had it before says nothing of this one.
+            self._reviews = {name: fired for name, fired in self._reviews.items() if name in session.reviewing}
+        is_watched = bool(self._reviews) or self._hooks.has_subscribers("after_step")
+        reviewed = self._reviews if is_watched else session.reviewing
         effect = next_effect(session, self._host.budget(), self._on_failure, reviewed=reviewed)
         if isinstance(effect, AskPlanner) and effect.is_held and self._host.counts_held_requests:
             return next_effect(regranted(session), self._host.budget(), self._on_failure)
@@ -123,20 +124,23 @@ class SessionDriver:
             await self._firer.pause_for(verdict, "before_plan", subject, is_abort=verdict.fired.kind == "aborted")
         request = self._host.session.request
         attempt = effect.attempt if request is None else request.attempt
-        try:
-            reply = await self._host.ask(effect.turn)
-        except PlannerFailed as error:
-            payload = {"error": error.reason, "reason": "planner_failed", "turn": effect.turn}
-            await self._firer.tell_error(subject, payload, can_pause=False)
-            pause = SessionPause(
-                reason="planner_failed", state=SessionPhase.PLANNING, subject=subject, message=error.reason
-            )
-            await self._host.fail_turn(effect.turn, attempt=attempt, pause=pause)
+        answer, attempt = await ask_with_retries(self._host, effect, attempt)
+        if isinstance(answer, PlannerFailed):
+            await self._planner_failed(effect.turn, attempt, answer)
+        else:
+            await self._host.answer_turn(answer, attempt=attempt)
             self._firer.forget("before_plan", subject)
-            await self._firer.announce_pause(pause)
-            return
-        await self._host.answer_turn(reply, attempt=attempt)
+
+    async def _planner_failed(self, turn: int, attempt: int, error: PlannerFailed) -> None:
+        subject = f"turn:{turn}"
+        payload = {"error": error.reason, "reason": "planner_failed", "turn": turn}
+        await self._firer.tell_error(subject, payload, can_pause=False)
+        pause = SessionPause(
+            reason="planner_failed", state=SessionPhase.PLANNING, subject=subject, message=error.reason
+        )
+        await self._host.fail_turn(turn, attempt=attempt, pause=pause, usage=error.usage)
         self._firer.forget("before_plan", subject)
+        await self._firer.announce_pause(pause)
 
     async def _review_draft(self, effect: ReviewDraft) -> None:
         draft, subject = effect.draft, f"turn:{effect.draft.turn}"
@@ -186,7 +190,7 @@ class SessionDriver:
         elif kind == "skipped":
             await self._host.record(begin, StepEnd(step_id=step.id, status="skipped"))
         elif step.tool_name is None:
-            await self._host.record(begin, StepEnd(step_id=step.id, status="done"))
+            await self._host.record(begin, plain_end(step))
         elif self._begins_with_grant(step):
             await self._prepare_calls((StepWork(step),), begun=(begin,))
         else:
@@ -232,7 +236,10 @@ class SessionDriver:
         )
 
     async def _end_step(self, work: StepWork) -> None:
-        answer, subject = work.answer or _PLAIN, work.call_id or f"step:{work.step.id}"
+        if work.answer is None:
+            await self._host.record(plain_end(work.step))
+            return
+        answer, subject = work.answer, work.call_id or f"step:{work.step.id}"
         if answer.error:
             await self._tell_call_error(work, answer.error, subject)
         end = ended_step(work.step.id, answer)
@@ -285,20 +292,23 @@ class SessionDriver:
         record = record_of(ended)
         payload = {"step": record.step, "status": record.status, "result": record.result, "error": record.error}
         verdict = await self._firer.fire("after_step", subject, payload)
-        match verdict.fired.kind:
-            case "paused":
-                await self._firer.pause_for(verdict, "after_step", subject)
-            case "aborted":
-                await self._host.record(
-                    PlanDraft(turn=session.turns, steps=(), final=session.is_final, dropped=verdict.fired.text)
-                )
-            case "skipped" if session.next_step is not None:
-                following = session.next_step.id
-                await self._host.record(StepStart(step_id=following), StepEnd(step_id=following, status="skipped"))
-            case _:
-                pass
+        if verdict.fired.kind == "paused":
+            await self._firer.pause_for(verdict, "after_step", subject)
+        reviews = {**self._reviews, step_id: verdict.fired}
+        if all(name in reviews for name in session.reviewing):
+            await self._conclude_reviews([reviews[name] for name in session.reviewing])
+        self._reviews = reviews
         self._firer.forget("after_step", subject)
-        self._reviewed = {*(name for name in self._reviewed if name in session.reviewing), step_id}
+
+    async def _conclude_reviews(self, reviews: Sequence[Fired]) -> None:
+        """Do what hooks want after the steps that ended, once they have seen all of them."""
+        session = self._host.session
+        abort = next((fired for fired in reviews if fired.kind == "aborted"), None)
+        if abort is not None:
+            await self._host.record(PlanDraft(turn=session.turns, steps=(), final=session.is_final, dropped=abort.text))
+        elif session.next_step is not None and any(fired.kind == "skipped" for fired in reviews):
+            following = session.next_step.id
+            await self._host.record(StepStart(step_id=following), StepEnd(step_id=following, status="skipped"))
 
     async def _pause_for_budget(self, effect: PauseForBudget) -> None:
         budget, limit = self._host.budget(), effect.limit

@@ -9,34 +9,21 @@ from typing import ClassVar, Protocol, TypeAlias
 
 import msgspec
 
+from checkrein.harness.asking import PlannerReply
 from checkrein.harness.permission import Decision
 from checkrein.kernel.budget import BudgetState
-from checkrein.kernel.events import PlanCommit, PlanDraft, SessionData, SessionPause, StepEnd, TurnStart
+from checkrein.kernel.events import PlanCommit, SessionData, SessionPause, StepEnd, StepSpec, TurnStart
 from checkrein.kernel.session_events import BudgetWarn
 from checkrein.kernel.session_next import CompleteSession
 from checkrein.kernel.session_state import CallAnswer, SessionState
-from checkrein.messages import Message, Usage
+from checkrein.messages import Usage
 from checkrein.tools.outcomes import FailedCall
-from checkrein.values import JsonObject
+from checkrein.values import NULL, JsonData, JsonObject
 
-__all__ = ["Announce", "PlannerReply", "ReadyCall", "SessionHost", "ended_step"]
+__all__ = ["Announce", "PlannerReply", "ReadyCall", "SessionHost", "ended_step", "plain_end"]
 
 Announce: TypeAlias = Callable[[str], Awaitable[None]]
 """Tells the hooks that a session is about to end, and why."""
-
-
-class PlannerReply(msgspec.Struct, frozen=True):
-    """What a planner answered, checked.
-
-    Attributes:
-        draft: the draft as it is stored.
-        messages: what a model said, for the transcript; empty for other planners.
-        usage: what the model consumed.
-    """
-
-    draft: PlanDraft
-    messages: tuple[Message, ...] = ()
-    usage: Usage = Usage()
 
 
 class ReadyCall(msgspec.Struct, frozen=True):
@@ -66,6 +53,11 @@ def ended_step(step_id: str | int, answer: CallAnswer) -> StepEnd:
     return StepEnd(step_id=step_id, status="done", result=answer.result)
 
 
+def plain_end(step: StepSpec) -> StepEnd:
+    """Return how a step without tool ends: with its answer, if it has one."""
+    return StepEnd(step_id=step.id, status="done", result=JsonData(step.answer) if step.answer else NULL)
+
+
 class SessionHost(Protocol):
     """The place of one session."""
 
@@ -92,19 +84,23 @@ class SessionHost(Protocol):
         ...
 
     async def ask(self, turn: int) -> PlannerReply:
-        """Ask the planner.
+        """Ask the planner, by `planned`.
 
         Raises:
             PlannerFailed: it raised, or its answer is no plan.
         """
         ...
 
+    async def sleep(self, seconds: float) -> None:
+        """Wait before the planner is asked again; where the work can be stopped meanwhile, as `ask` can."""
+        ...
+
     async def answer_turn(self, reply: PlannerReply, *, attempt: int) -> None:
         """Record a planner's answer."""
         ...
 
-    async def fail_turn(self, turn: int, *, attempt: int, pause: SessionPause) -> None:
-        """Record that a planner failed, and pause."""
+    async def fail_turn(self, turn: int, *, attempt: int, pause: SessionPause, usage: Usage) -> None:
+        """Record that a planner failed, and what was consumed for nothing, and pause."""
         ...
 
     async def commit(self, commit: PlanCommit) -> None:
@@ -115,8 +111,14 @@ class SessionHost(Protocol):
         """Append facts that were decided on the present state, all or none."""
         ...
 
-    def prepare(self, name: str, arguments: JsonObject) -> FailedCall | None:
-        """Return why a call cannot be made: unknown tool, or arguments that its schema refuses; None when it can."""
+    def prepare(self, name: str, arguments: JsonObject, *, malformed: str = "") -> FailedCall | None:
+        """Return why a call cannot be made: unknown tool, or arguments that its schema refuses; None when it can.
+
+        Args:
+            name: the tool.
+            arguments: what it is to be given.
+            malformed: the text of arguments that are no JSON object; where tools are checked, that is an error which shows the schema.
+        """
         ...
 
     def permit(self, name: str, arguments: JsonObject) -> tuple[Decision, str]:

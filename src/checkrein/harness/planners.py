@@ -10,13 +10,14 @@ from functools import partial
 from pathlib import Path
 from traceback import walk_tb
 from types import CodeType
-from typing import Literal, TypeAlias, cast
+from typing import Final, Literal, TypeAlias, cast
 
 import msgspec
 
-from checkrein.errors import CheckreinError, DataError
+from checkrein.errors import CheckreinError, DataError, ModelError
 from checkrein.kernel.events import StepSpec
 from checkrein.kernel.session_state import EndedStep, LastFailure, Note as QueuedNote, SessionState
+from checkrein.messages import Usage
 from checkrein.tools.results import describe_error
 from checkrein.tools.threads import run_in_thread
 from checkrein.values import MAX_INTEGER, MAX_JSON_BYTES, JsonObject, JsonValue, clean_text, shorten
@@ -33,8 +34,11 @@ __all__ = [
     "checked_steps",
     "history_of",
     "last_error_of",
+    "record_of",
+    "step_of",
 ]
 
+_NOTHING_USED: Final = Usage()
 MAX_STEPS = 10_000
 """Steps of one plan; more of them follow when it is not final."""
 MAX_ID_CHARACTERS = 200
@@ -120,33 +124,43 @@ class PlannerFailed(CheckreinError):
 
     Attributes:
         reason: what happened, in words.
+        is_transient: asking again may succeed.
+        usage: what a model consumed for nothing.
     """
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, *, is_transient: bool = False, usage: Usage = _NOTHING_USED) -> None:
         super().__init__(f"the planner failed: {reason}")
         self.reason = reason
+        self.is_transient = is_transient
+        self.usage = usage
 
 
-def history_of(state: SessionState) -> tuple[StepRecord | Note, ...]:
-    """Return what a planner is told about the past."""
-    return tuple(_record(item) if isinstance(item, EndedStep) else _note(item) for item in state.history)
-
-
-def _note(item: QueuedNote) -> Note:
-    return Note(item.text)
-
-
-def _record(item: EndedStep) -> StepRecord:
-    spec = item.step
-    step = Step(
+def step_of(spec: StepSpec) -> Step:
+    """Return a stored step as planners and hooks see it."""
+    return Step(
         id=spec.id,
         description=spec.description,
         tool_name=spec.tool_name,
         arguments=spec.arguments,
         expected_outcome=spec.expected_outcome,
         batch=spec.batch,
+        answer=spec.answer,
+        malformed=spec.malformed,
     )
-    return StepRecord(step, item.status, item.result.value, item.error)
+
+
+def record_of(item: EndedStep) -> StepRecord:
+    """Return an ended step as planners and hooks see it."""
+    return StepRecord(step_of(item.step), item.status, item.result.value, item.error)
+
+
+def history_of(state: SessionState) -> tuple[StepRecord | Note, ...]:
+    """Return what a planner is told about the past."""
+    return tuple(record_of(item) if isinstance(item, EndedStep) else _note(item) for item in state.history)
+
+
+def _note(item: QueuedNote) -> Note:
+    return Note(item.text)
 
 
 def last_error_of(failure: LastFailure | None) -> LastError | None:
@@ -171,7 +185,8 @@ async def ask_planner(planner: Planner, state: SessionState) -> tuple[tuple[Step
     except PlannerFailed:
         raise
     except (Exception, SystemExit) as error:
-        raise PlannerFailed(f"{describe_error(error)}{_place(error, planner)}") from error
+        is_transient = isinstance(error, ModelError) and error.is_transient
+        raise PlannerFailed(f"{describe_error(error)}{_place(error, planner)}", is_transient=is_transient) from error
 
 
 def _place(error: BaseException, planner: Planner) -> str:

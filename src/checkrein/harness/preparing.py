@@ -5,7 +5,7 @@ decision of its own, it is refused with an error for the planner, or its step is
 """
 
 from collections.abc import Sequence
-from typing import TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 import msgspec
 
@@ -17,9 +17,11 @@ from checkrein.harness.host import ReadyCall, SessionHost
 from checkrein.kernel.events import SessionData, StepEnd, ToolErrorGiven
 from checkrein.kernel.session_events import HeldCall
 from checkrein.kernel.session_state import StepWork, Waiting
-from checkrein.values import JsonObject, as_object
+from checkrein.values import JsonObject, as_object, shorten
 
 __all__ = ["CallPreparer", "Prepared", "ready_call"]
+
+_ECHO_CHARACTERS: Final = 200
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -85,6 +87,8 @@ class CallPreparer:
         Raises:
             Yielded: a hook failed and the session paused because of it.
         """
+        current = {self._host.session.call_id_of(work.step) for work in works}
+        self._fates = {call_id: fate for call_id, fate in self._fates.items() if call_id in current}
         facts: list[SessionData] = []
         asking: list[HeldCall] = []
         ready: list[HeldCall] = []
@@ -151,13 +155,18 @@ class CallPreparer:
             held = msgspec.structs.replace(held, arguments=changed, position=fired.position)
             if fired.kind == "paused":
                 return msgspec.structs.replace(held, asks="hook", reason=fired.text)
-        return self._through_policy(held)
+        return self._through_policy(work, held)
 
-    def _through_policy(self, held: HeldCall) -> Fate:
+    def _through_policy(self, work: StepWork, held: HeldCall) -> Fate:
         arguments = as_object(held.arguments)
-        refusal = self._host.prepare(held.name, arguments)
+        # A hook that put arguments in the place of a malformed text has mended the call.
+        malformed = work.step.malformed if arguments == work.step.arguments else ""
+        refusal = self._host.prepare(held.name, arguments, malformed=malformed)
         if refusal is not None:
             return Refused(refusal.kind, refusal.message)
+        if malformed:
+            echo = shorten(malformed, _ECHO_CHARACTERS)
+            return Refused("schema", f"the arguments of {held.name} are no JSON object: {echo}")
         decision, reason = self._host.permit(held.name, arguments)
         if decision == "deny":
             return Refused("denied", reason)

@@ -4,7 +4,7 @@ A pull is a value that is returned, never an exception; a caller looks at it, fe
 refused, or leads to the same pull again. Pure: an answer becomes the facts that a host appends.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Literal, TypeAlias, cast
 
 import msgspec
@@ -60,11 +60,17 @@ class SessionResult(msgspec.Struct, frozen=True):
     budget: BudgetState
 
 
-def pull_of(state: SessionState, budget: BudgetState) -> PullRequest | None:
-    """Return the pull that a session stands at, None when it stands at none."""
+def pull_of(state: SessionState, budget: BudgetState, *, only: Collection[str] | None = None) -> PullRequest | None:
+    """Return the pull that a session stands at, None when it stands at none.
+
+    Args:
+        state: the session.
+        budget: limits and use at this moment.
+        only: ids of the calls whose results a caller brings; all open ones when None.
+    """
     if state.paused is not None:
         return PullRequest("pause", state.paused.reason, state.phase, _pause_payload(state, state.paused, budget))
-    works = _open(state)
+    works = [work for work in _open(state) if only is None or work.call_id in only]
     if state.phase is not SessionPhase.AWAITING_TOOL or not works:
         return None
     calls = [_call(work) for work in works]

@@ -11,7 +11,7 @@ import msgspec
 
 from checkrein.codec.wire import row_of
 from checkrein.errors import AmbiguousRun, Conflict, Rejected, ResumeError, RunNotFound
-from checkrein.harness.pulls import answer_facts
+from checkrein.harness.pulls import PullRequest, answer_facts, pull_of
 from checkrein.kernel.budget import Amounts, Limit
 from checkrein.kernel.events import (
     Artifact,
@@ -34,7 +34,7 @@ from checkrein.kernel.events import (
 )
 from checkrein.kernel.run import transition_batch
 from checkrein.kernel.session_state import SessionState
-from checkrein.kernel.state import RunState
+from checkrein.kernel.state import Phase, RunState
 from checkrein.ports.clock import Clock, IdSource
 from checkrein.ports.store import RunQuery, RunStore
 from checkrein.runs.answers import answer_events, decision_events, extension_events
@@ -42,7 +42,7 @@ from checkrein.runs.journal import Journal, head_of
 from checkrein.runs.task import Task
 from checkrein.values import NULL, JsonData, clean_text
 
-__all__ = ["Commands", "Reconciled", "find_run"]
+__all__ = ["Commands", "Reconciled", "RunPull", "find_run"]
 
 _DECIDED: Final = frozenset({"permission", "answer"})
 _Build: TypeAlias = Callable[[RunState, SessionState], Sequence[EventData]]
@@ -62,6 +62,22 @@ class Reconciled(msgspec.Struct, frozen=True):
     result: JsonData = NULL
     artifacts: tuple[Artifact, ...] = ()
     message: str = ""
+
+
+class RunPull(msgspec.Struct, frozen=True):
+    """What a run waits for from a caller.
+
+    Attributes:
+        run_id: the run.
+        version: the version at which it was looked at; give it back with the answer to have that refused when the log has moved on.
+        phase: where the run stands.
+        pull: the open pull; None when nothing is asked of a caller.
+    """
+
+    run_id: str
+    version: int
+    phase: Phase
+    pull: PullRequest | None
 
 
 async def find_run(store: RunStore, prefix: str) -> str:
@@ -246,6 +262,18 @@ class Commands:
             return answer_events(state, session, facts)
 
         return await self._append(run_id, build, request_id)
+
+    async def pull(self, run_id: str) -> RunPull:
+        """Return what a run waits for from a caller, with the version at which that is so.
+
+        Raises:
+            RunNotFound: no such run.
+            StoreError: the store could not be read.
+        """
+        journal = await Journal.open(self._store, run_id, clock=self._clock, ids=self._ids)
+        state = journal.state
+        brought = {call.call_id for call in state.open_calls if call.is_pull}
+        return RunPull(run_id, state.version, state.phase, pull_of(journal.session, state.budget, only=brought))
 
     async def close(self, run_id: str, text: str) -> RunState:
         """End a blocked run without success.

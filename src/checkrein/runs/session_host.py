@@ -5,7 +5,7 @@ outcome, a pause and what blocks the run, the end and the run's end. The invaria
 """
 
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from msgspec.structs import replace
 
@@ -38,11 +38,9 @@ from checkrein.runs.answers import answer_events
 from checkrein.runs.calls import CallRunner
 from checkrein.runs.held import HeldRun, Moved
 from checkrein.tools.outcomes import FailedCall
-from checkrein.values import JsonObject, as_object, shorten
+from checkrein.values import JsonObject, as_object
 
 __all__ = ["RunHost"]
-
-_SHOWN_CHARACTERS: Final = 2_000
 
 
 class RunHost:
@@ -187,7 +185,7 @@ def _budget_cause(warn: BudgetWarn) -> Cause:
 
 
 def _call_cause(call: HeldCall) -> Cause:
-    arguments = shorten(as_object(call.arguments).encoded.decode(), _SHOWN_CHARACTERS)
+    arguments = as_object(call.arguments).encoded.decode()
     asked = "" if call.asks == "policy" else f" ({call.reason})"
     text = (
         f"may {call.name} be called with {arguments}{asked}? `checkrein approve RUN {call.call_id}`, "

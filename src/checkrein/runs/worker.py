@@ -20,7 +20,7 @@ from checkrein.kernel.state import Phase, RunState, is_claimable
 from checkrein.ports.clock import Clock, IdSource
 from checkrein.ports.store import RunQuery, RunRow, RunStore
 from checkrein.runs.calls import CallRunner, Progress
-from checkrein.runs.commands import Commands, Reconciled
+from checkrein.runs.commands import Commands, Reconciled, RunPull
 from checkrein.runs.driver import drive, waits_for_code
 from checkrein.runs.held import HeldRun, LeaseLost
 from checkrein.runs.journal import Journal
@@ -166,6 +166,18 @@ class Worker:
     async def extend(self, run_id: str, extra: Amounts, *, request_id: str = "") -> RunState:
         """Raise limits; see `Commands.extend`."""
         state = await self._commands().extend(run_id, extra, request_id=request_id)
+        self._woken.set()
+        return state
+
+    async def pull(self, run_id: str) -> RunPull:
+        """Return what a run waits for from a caller; see `Commands.pull`."""
+        return await self._commands().pull(run_id)
+
+    async def respond(
+        self, run_id: str, answer: object, *, version: int | None = None, request_id: str = ""
+    ) -> RunState:
+        """Answer the pull point that a run's session stands at; see `Commands.respond`."""
+        state = await self._commands().respond(run_id, answer, version=version, request_id=request_id)
         self._woken.set()
         return state
 

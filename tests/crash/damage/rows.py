@@ -24,7 +24,7 @@ from checkrein.cli.view import RunView
 from checkrein.cli.words import words
 from checkrein.codec.wire import decode_events, row_of
 from checkrein.errors import CheckreinError
-from checkrein.projections.plan import fold_plan
+from checkrein.kernel.session import fold_session
 from checkrein.runs.journal import head_of
 from checkrein.store.sqlite import SqliteStore
 from checkrein.store.sqlite_connection import Connection
@@ -105,7 +105,7 @@ def read(bodies: list[bytes]) -> str:
     view = RunView(RUN)
     try:
         events = decode_events(bodies, run_id=RUN)
-        fold_plan(events)
+        fold_session(events)
         _ = [words(event.data) for event in events], list(timeline_of(events))
         view.take_all(bodies)
     except CheckreinError:

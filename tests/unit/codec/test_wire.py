@@ -20,8 +20,8 @@ from checkrein.codec.wire import (
 from checkrein.errors import DamagedLog, DataError, InvalidJson
 from checkrein.kernel.events import RUN_EVENT_TYPES, SESSION_EVENT_TYPES, Event, SteerQueued, ToolCallGiven, ToolDone
 from checkrein.kernel.run import fold_run, transition_batch
+from checkrein.kernel.session import fold_session
 from checkrein.kernel.state import Phase
-from checkrein.projections.plan import fold_plan
 from checkrein.values import JsonData, JsonObject, as_data
 from tests.golden.scenarios import FOLDER, RUN, SCENARIOS, TASK
 
@@ -44,7 +44,7 @@ def test_skimmed_log_folds_to_the_same_values_as_the_events_themselves(name: str
     for length in range(1, len(lines) + 1):
         events, skimmed = decode_events(lines[:length], run_id=RUN), list(skim_events(lines[:length], run_id=RUN))
         assert [event.type for event in skimmed] == [event.type for event in events]
-        for fold in (fold_run, fold_plan):
+        for fold in (fold_run, fold_session):
             whole = fold(events)
             assert fold(skimmed) == whole
             assert repr(fold(skimmed)) == repr(whole)

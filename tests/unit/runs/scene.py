@@ -8,16 +8,18 @@ from typing import TypeVar
 from checkrein.clock import SystemIds
 from checkrein.codec.wire import decode_events
 from checkrein.errors import VerifierFailed
+from checkrein.harness.permission import Policy, allow_listed
 from checkrein.harness.planners import LastError, Note, Plan, Planner, Step, StepRecord
 from checkrein.kernel.budget import Budget
 from checkrein.kernel.events import Event
+from checkrein.kernel.session_next import OnFailure
 from checkrein.kernel.state import RunState
 from checkrein.ports.store import Refusal, RunStore
 from checkrein.ports.tool import ToolContext, ToolOutput
 from checkrein.ports.verifier import CheckContext, Measurement
 from checkrein.runs.commands import Commands
 from checkrein.runs.replay import replay_run
-from checkrein.runs.task import OnFailure, Policy, Task, allow_listed
+from checkrein.runs.task import Task
 from checkrein.runs.worker import Worker, WorkerOptions
 from checkrein.store import MemoryStore
 from checkrein.testing import CrashPoint, ManualClock

@@ -9,7 +9,7 @@ from checkrein.errors import DamagedLog
 from checkrein.kernel.budget import Budget
 from checkrein.kernel.events import Event, EventData, Received, SteerQueued
 from checkrein.kernel.run import fold_run
-from checkrein.projections.plan import fold_plan
+from checkrein.kernel.session import fold_session
 from checkrein.runs.journal import FOLDED_AT_ONCE, Journal, head_of
 from checkrein.store import MemoryStore
 from checkrein.testing import ManualClock
@@ -32,8 +32,8 @@ async def test_open_gives_both_folds_of_the_whole_log(length: int) -> None:
     await store.create(log[0].run_id, "", [row_of(event) for event in log], head_of(fold_run(log), 0.0))
     journal = await Journal.open(store, log[0].run_id, clock=clock, ids=SystemIds())
     assert journal.state == fold_run(log)
-    assert journal.plan == fold_plan(log)
-    assert (journal.state.version, len(journal.plan.queued)) == (length, length - 1)
+    assert journal.session == fold_session(log)
+    assert (journal.state.version, len(journal.session.queued)) == (length, length - 1)
     assert not await journal.refresh()
 
 

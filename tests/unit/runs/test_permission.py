@@ -5,10 +5,10 @@ from typing import cast
 import pytest
 
 from checkrein.errors import Rejected
+from checkrein.harness.permission import Decision
 from checkrein.harness.planners import Plan
 from checkrein.kernel.budget import Amounts
 from checkrein.kernel.state import Phase
-from checkrein.runs.task import Decision
 from checkrein.testing import CrashPoint
 from checkrein.values import JsonData, JsonObject
 from tests.unit.runs.scene import Scene, Script, gate, step, write

@@ -11,8 +11,8 @@ from checkrein.errors import Rejected, TaskError
 from checkrein.harness.planners import Plan, Step
 from checkrein.kernel.budget import Budget
 from checkrein.kernel.events import CodeAccepted, SessionComplete, TurnGranted
+from checkrein.kernel.session_next import OnFailure
 from checkrein.kernel.state import Phase
-from checkrein.runs.task import OnFailure
 from checkrein.testing import CrashPoint
 from checkrein.tools.function import tool
 from tests.unit.runs.scene import Scene, Script, gate, step, write

@@ -6,12 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from checkrein.errors import Rejected
+from checkrein.harness.permission import Decision, Policy
 from checkrein.harness.planners import LastError, Note, Step, StepRecord
 from checkrein.kernel.budget import Amounts, Budget
 from checkrein.kernel.events import ToolGranted, ToolInDoubt, ToolReconciled
 from checkrein.kernel.state import Phase
 from checkrein.runs.commands import Reconciled
-from checkrein.runs.task import Decision, Policy, Task
+from checkrein.runs.task import Task
 from checkrein.testing import CrashPoint
 from checkrein.testing.crash import EFFECTS
 from checkrein.tools.function import FunctionTool, tool

@@ -7,10 +7,11 @@ import pytest
 
 from checkrein import Budget, Step, Task, tool
 from checkrein.errors import MissingExtra, TaskError
+from checkrein.harness.permission import Decision, Policy
 from checkrein.harness.planners import Planner
 from checkrein.ports.tool import Tool
 from checkrein.ports.verifier import Verifier
-from checkrein.runs.task import Check, Decision, Policy
+from checkrein.runs.task import Check
 from checkrein.toolkit.files import write_file
 from checkrein.values import JsonObject
 from checkrein.verify import FileCheck, make_check

@@ -1,0 +1,72 @@
+"""The attempts of one planning: the planner is asked, and asked again after a failure that may pass.
+
+The invariant: every attempt is recorded and counted before it is made, and none is made that the budget does not allow; what failed attempts consumed is recorded with
+the last one's answer or failure.
+"""
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from checkrein.harness.asking import PlannerReply
+from checkrein.harness.host import SessionHost
+from checkrein.harness.planners import PlannerFailed
+from checkrein.kernel.budget import BudgetState
+from checkrein.kernel.events import TurnStart
+from checkrein.kernel.session_next import AskPlanner
+from checkrein.loop.options import Retry
+from checkrein.messages import Usage
+
+__all__ = ["ask_with_retries"]
+
+_RETRY: Final = Retry(attempts=3)
+_NOTHING_USED: Final = Usage()
+
+
+async def ask_with_retries(
+    host: SessionHost, effect: AskPlanner, attempt: int
+) -> tuple[PlannerReply | PlannerFailed, int]:
+    """Return what came of a planning whose attempt was begun, and the number of the last attempt.
+
+    Args:
+        host: the session's place.
+        effect: what is asked.
+        attempt: the attempt that was begun.
+
+    Raises:
+        Exception: what the host raises to say that the log moved on, or is lost.
+    """
+    wasted = _NOTHING_USED
+    while True:
+        try:
+            reply = await host.ask(effect.turn)
+        except PlannerFailed as error:
+            wasted = _sum(wasted, error.usage)
+            failed = PlannerFailed(error.reason, is_transient=error.is_transient, usage=wasted)
+        else:
+            return replace(reply, usage=_sum(wasted, reply.usage)), attempt
+        if not failed.is_transient or attempt >= _RETRY.attempts or not _allows(host.budget(), wasted):
+            return failed, attempt
+        await host.sleep(_RETRY.delay(attempt))
+        if not _allows(host.budget(), wasted):
+            return failed, attempt
+        attempt += 1
+        again = TurnStart(turn=effect.turn, attempt=attempt, reason=effect.reason)
+        await host.begin_turn(again, previous=failed.reason, is_held=False)
+
+
+def _allows(budget: BudgetState, wasted: Usage) -> bool:
+    """Tell whether one more attempt may be made after those that consumed `wasted`, which the log does not know yet."""
+    return budget.with_usage(wasted).first_reached("turns", "wall_seconds", "tokens", "cost") is None
+
+
+def _sum(one: Usage, other: Usage) -> Usage:
+    """Return both together; a cost that is known is not given up for one that is not, for a budget counts it."""
+    if one == _NOTHING_USED or other == _NOTHING_USED:
+        return other if one == _NOTHING_USED else one
+    return Usage(
+        one.input_tokens + other.input_tokens,
+        one.output_tokens + other.output_tokens,
+        one.cached_tokens + other.cached_tokens,
+        None if one.cost is None and other.cost is None else (one.cost or 0.0) + (other.cost or 0.0),
+    )
