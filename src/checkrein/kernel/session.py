@@ -65,7 +65,7 @@ SESSION_TABLE: Final[Mapping[str, Mapping[SessionPhase, tuple[SessionPhase, ...]
     "plan.draft": {_P: (_P,), _R: (_R,)},
     "plan.commit": {_P: (_E, _R)},
     "step.start": {_E: (_E,), _R: (_E,)},
-    "step.end": {_E: (_E, _R), _R: (_R,)},
+    "step.end": {_E: (_E, _R), _A: (_A, _R), _R: (_R,)},
     "tool.call": {_E: (_A,), _A: (_A,)},
     "tool.result": _ANSWER,
     "tool.error": {**_ANSWER, _E: (_E, _R)},
@@ -116,12 +116,12 @@ def _plan_draft(state: SessionState, data: PlanDraft) -> SessionState:
     if not data.dropped:
         if state.request is None or data.turn != state.request.turn or state.phase is not _P:
             raise _illegal(state, f"plan.draft of turn {data.turn}, which is not asked,")
-        return replace(state, draft=data, draft_reason=state.request.reason, request=None)
+        return replace(state, draft=data, draft_reason=state.request.reason, request=None, answered=None)
     if state.phase is _R:
-        return replace(state, failure=LastFailure("hook", data.dropped), reviewing=())
+        return replace(state, failure=LastFailure("hook", data.dropped), reviewing=(), answered=None)
     if state.draft is None:
         raise _illegal(state, "plan.draft that drops a draft, of which there is none,")
-    return replace(state, draft=None, failure=LastFailure("draft", data.dropped))
+    return replace(state, draft=None, failure=LastFailure("draft", data.dropped), answered=None)
 
 
 def _plan_commit(state: SessionState, data: PlanCommit) -> SessionState:
@@ -147,6 +147,7 @@ def _plan_commit(state: SessionState, data: PlanCommit) -> SessionState:
             ahead=0,
             waiting={},
             failure=None,
+            answered=None,
         ),
         is_over=len(kept) == len(data.steps),
     )
@@ -181,6 +182,7 @@ def _step_start(state: SessionState, data: StepStart) -> SessionState:
         ahead=ahead,
         status=_with_status(state, data.step_id, "started"),
         reviewing=() if state.phase is _R else state.reviewing,
+        answered=None,
     )
 
 
@@ -210,6 +212,7 @@ def _step_end(state: SessionState, data: StepEnd) -> SessionState:
         has_done_step=state.has_done_step or data.status == "done",
         failure=failure,
         waiting=waiting,
+        answered=None,
     )
     return _settled(after, is_over=_is_over(after))
 
@@ -273,8 +276,12 @@ def _session_pause(state: SessionState, data: SessionPause) -> SessionState:
         after = replace(after, waiting={**state.waiting, **{call.call_id: Waiting(call) for call in data.calls}})
     if data.reason == "planner_failed":
         return replace(after, request=None, failure=LastFailure("planner", data.message))
-    if data.topic == "before_plan" and state.request is not None:
+    if state.request is not None and not paused.is_budget:
+        # Hooks stop a planning only before the planner is asked, so what was counted for it is still to be had.
         return replace(after, request=replace(state.request, is_held=True))
+    if state.phase is _R and (paused.is_budget or data.topic == "before_step"):
+        # What comes next was begun, so hooks have looked at what ended: a restart need not ask them again.
+        return replace(after, reviewing=())
     return after
 
 
@@ -309,6 +316,8 @@ def _session_resume(state: SessionState, data: SessionResume) -> SessionState:
 
 
 def _session_complete(state: SessionState, data: SessionComplete) -> SessionState:
+    if not state.is_started:
+        raise _illegal(state, "session.complete, before session.start,")
     return replace(state, phase=_D, outcome=data.reason, unread=data.unread, paused=None, request=None)
 
 

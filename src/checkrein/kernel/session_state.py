@@ -154,7 +154,7 @@ class Paused(msgspec.Struct, frozen=True):
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """The last pause of a hook topic, with what was decided; the topic is not fired from the start again for that subject."""
+    """An answered pause of a hook topic, with what was decided; the topic is not fired from the start again for that subject."""
 
     topic: str
     subject: str
@@ -197,7 +197,7 @@ class SessionState(msgspec.Struct, frozen=True):
         queued: notes that no planning accepted yet, in order.
         failure: what the next planning must answer.
         paused: the open pause.
-        answered: the last answered pause of a hook.
+        answered: the last answered pause of a hook, until what it was about is settled.
         waiting: calls that are prepared and not granted, by call id.
         outcome: the reason given when the session completed; `""` before.
         unread: notes that no planning accepted, at the end.
