@@ -7,11 +7,14 @@ a million runs, and the same draws give the same run again.
 import asyncio
 import heapq
 import itertools
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from checkrein.clock import SystemClock
+
+T = TypeVar("T")
 
 
 class DrawnLoop(asyncio.BaseEventLoop):
@@ -30,6 +33,8 @@ class DrawnLoop(asyncio.BaseEventLoop):
         self.turn: Callable[[], None] = self.stop
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._numbers = itertools.count()
+        # The loop's own: asyncio.all_tasks looks through the tasks of all loops, of which a test makes tens of thousands.
+        self._tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
 
     def time(self) -> float:
         """Return the virtual time."""
@@ -50,6 +55,23 @@ class DrawnLoop(asyncio.BaseEventLoop):
         timer = asyncio.TimerHandle(when, callback, args, self, context)
         heapq.heappush(self._timers, (when, next(self._numbers), timer))
         return timer
+
+    def create_task(
+        self,
+        coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
+        *,
+        name: object = None,
+        context: Context | None = None,
+    ) -> asyncio.Task[T]:
+        """Start a task that `unfinished` knows of."""
+        task = super().create_task(coro, name=name, context=context)
+        self._tasks.add(task)
+        return task
+
+    @property
+    def unfinished(self) -> list[asyncio.Task[Any]]:
+        """The tasks that are not done, in order of their names."""
+        return sorted((task for task in self._tasks if not task.done()), key=asyncio.Task[Any].get_name)
 
     @property
     def has_timer(self) -> bool:

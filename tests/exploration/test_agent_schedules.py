@@ -3,30 +3,27 @@
 A failure prints the seed of its story; `CHECKREIN_SEED=<seed> CHECKREIN_AMOUNT=0.00001` tells that one again, and nothing else.
 """
 
+import asyncio
 import gc
-import random  # noqa: TID251  seeded, so that a story can be told again
 import time
-from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from msgspec.structs import replace
 
 from checkrein.agent import conversation as conversation_module
 from checkrein.agent.agent import Agent
 from checkrein.agent.conversation import Conversation
 from checkrein.agent.inbox import Inbox
-from checkrein.kernel.agent import AgentLimits, AgentState, QueueName
+from checkrein.kernel.agent import AgentState, QueueName
 from checkrein.loop.engine import Engine
 from checkrein.loop.events import AgentEvent, RunFinished, RunResult, ToolStarted
 from checkrein.messages import UserMessage
 from checkrein.streams import StreamLog
 from tests.counts import amount, report, seed
-from tests.exploration.agent_world import World
+from tests.exploration.agent_stories import seeds, tell, tell_all
+from tests.exploration.drawn_loop import DrawnLoop
 
 SCHEDULES = 50_000
-MOVES_AT_MOST = 26
-COLLECT_EVERY = 200
 ENDS = (
     "completed",
     "cancelled",
@@ -42,62 +39,21 @@ ENDS = (
 )
 
 
-def tell(story_seed: int, *, moves: int | None = None) -> World:
-    """Tell one story; stories in a small house have small limits."""
-    with pytest.MonkeyPatch.context() as patch:
-        world = World(story_seed, moves=moves)
-        conversation = world.agent._conversation  # pyright: ignore[reportPrivateUsage]  the same machine, with less room
-        if world.is_small:
-            caps = world.ledger.caps
-            limits = AgentLimits(messages=caps.messages, queued=caps.queued, blocks=caps.blocks)
-            patch.setattr(conversation, "state", replace(conversation.state, limits=limits))
-        try:
-            world.play()
-        except Exception as error:
-            shown = "\n  ".join(world.log)
-            msg = f"seed {story_seed}: {error}\nCHECKREIN_SEED={story_seed} CHECKREIN_AMOUNT=0.00001\n  {shown}"
-            raise AssertionError(msg) from error
-        return world
-
-
-def tell_or_shorten(story_seed: int) -> World:
-    """Tell a story; of one that fails, raise the failure with the fewest moves that still fails."""
-    try:
-        return tell(story_seed)
-    except AssertionError:
-        for moves in range(MOVES_AT_MOST):
-            tell(story_seed, moves=moves)
-        raise
-
-
-def seeds(first: int, count: int) -> list[int]:
-    """Return the seeds of all stories; the first is the given one, so that it can be told alone."""
-    rng = random.Random(first)  # noqa: S311  stories, no secrets
-    return [first, *(rng.getrandbits(48) for _ in range(count - 1))]
-
-
 @pytest.mark.timeout(3600)
 def test_every_promise_of_the_agent_holds_in_every_drawn_schedule() -> None:
-    begun, counts, stories = time.perf_counter(), Counter[str](), set[int]()
-    wanted, steps = amount(SCHEDULES), 0
-    # Collecting in the middle of a story would end its generators at another step in another process.
-    gc.disable()
-    try:
-        for number, story_seed in enumerate(seeds(seed(), wanted)):
-            world = tell_or_shorten(story_seed)
-            counts.update(world.counts)
-            stories.add(world.story)
-            steps += world.steps
-            if number % COLLECT_EVERY == 0:
-                gc.collect()
-    finally:
-        gc.enable()
+    begun, wanted = time.perf_counter(), amount(SCHEDULES)
+    told = tell_all(seeds(seed(), wanted))
     seconds = round(time.perf_counter() - begun, 1)
-    detail = {"distinct": len(stories), "steps": steps, **dict(sorted(counts.items())), "seconds": seconds}
+    detail = {
+        "distinct": len(told.stories),
+        "steps": told.steps,
+        **dict(sorted(told.counts.items())),
+        "seconds": seconds,
+    }
     report("agent schedules", wanted, passed=wanted, seed=seed(), detail=detail)
-    assert len(stories) > 0.9 * wanted
+    assert len(told.stories) > 0.9 * wanted
     if wanted >= SCHEDULES:
-        assert min(counts[end] for end in ENDS) > 0, "an end that no story came to"
+        assert min(told.counts[end] for end in ENDS) > 0, "an end that no story came to"
 
 
 def test_the_same_seed_tells_the_same_story() -> None:
@@ -204,6 +160,12 @@ def _tell_many(count: int) -> None:
         tell(story_seed)
 
 
+def _left_waiting() -> list[str]:
+    """Return the tasks of all stories that are not done; the clock holds them as long as that."""
+    tasks = [item for item in gc.get_objects() if issubclass(type(item), asyncio.Task)]
+    return [task.get_name() for task in tasks if isinstance(task.get_loop(), DrawnLoop) and not task.done()]
+
+
 @pytest.mark.parametrize(
     "sabotage",
     [
@@ -224,3 +186,4 @@ def test_an_agent_broken_on_purpose_is_noticed(
     sabotage(monkeypatch)
     with pytest.raises(AssertionError, match="CHECKREIN_SEED="):
         _tell_many(500)
+    assert _left_waiting() == [], "the story that failed outlives its test"

@@ -1,6 +1,6 @@
 """Damage a store's files many times, ask the store, and print what came of it as one line of JSON.
 
-`python -m tests.crash.damage --seed 1 --damages 5000 --folder F`
+`python -m tests.crash.damage --seed 1 --damages 5000 --folder F [--every 2 --first 0]`
 
 It runs in a process of its own because it installs an audit hook, which stays: while a damaged store is asked, the hook writes down every import, every
 run of code, every file that Python opens for writing, every process and every connection.
@@ -73,19 +73,24 @@ async def main() -> None:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--damages", type=int, required=True)
     parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument(
+        "--every", type=int, default=1, help="make only one of so many damages, for one of as many processes"
+    )
+    parser.add_argument("--first", type=int, default=0, help="the number of the first one")
     given = parser.parse_args()
     watch, tally = Watch(), Tally()
     closed = given.damages * 4 // 5
     for is_closed, damages in ((True, closed), (False, given.damages - closed)):
+        numbers = range(given.first, damages, given.every)
         folder = given.folder / f"closed-{is_closed}"
         folder.mkdir()
         files = await healthy(given.folder / f"closed-{is_closed}.db", is_closed=is_closed)
-        await damage_all(files, folder, damages, (given.seed, watch, tally))
+        await damage_all(files, folder, numbers, (given.seed, watch, tally))
     found = {"examples": tally.examples, "deeds": sorted(set(watch.seen)), "watched": await _sees(watch, given.folder)}
-    sys.stdout.write(json.dumps({**tally.counts, **found}))
+    sys.stdout.write(json.dumps({"counts": tally.counts, **found}))
 
 
-async def damage_all(files: dict[str, bytes], folder: Path, damages: int, tools: tuple[int, Watch, Tally]) -> None:
+async def damage_all(files: dict[str, bytes], folder: Path, numbers: range, tools: tuple[int, Watch, Tally]) -> None:
     """Damage one of some files, ask the store and judge, many times."""
     seed, watch, tally = tools
     names = list(files)
@@ -93,7 +98,7 @@ async def damage_all(files: dict[str, bytes], folder: Path, damages: int, tools:
     path = folder / names[0]
     lay(files, folder)
     truth = await ask(path)
-    for number in range(damages):
+    for number in numbers:
         chance = random.Random(f"{seed}/{len(names)}/{number}")  # noqa: S311  no secret
         target = names[0] if chance.random() < 0.2 else names[-1]
         changed = {**files, target: damaged(files[target], chance)}
