@@ -62,8 +62,6 @@ def _allows(budget: BudgetState, wasted: Usage) -> bool:
 
 def _sum(one: Usage, other: Usage) -> Usage:
     """Return both together; a cost that is known is not given up for one that is not, for a budget counts it."""
-    if one == _NOTHING_USED or other == _NOTHING_USED:
-        return other if one == _NOTHING_USED else one
     return Usage(
         one.input_tokens + other.input_tokens,
         one.output_tokens + other.output_tokens,

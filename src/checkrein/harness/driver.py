@@ -5,6 +5,7 @@ The driver keeps no progress of its own: left at any instruction, it is begun an
 """
 
 from collections.abc import Sequence
+
 from checkrein.errors import DataError
 from checkrein.harness.attempts import ask_with_retries
 from checkrein.harness.drafts import changed_steps, record_of, revision, step_of, steps_from_data, steps_to_data

@@ -9,12 +9,13 @@ from typing import Self
 
 from checkrein.clock import SystemClock, SystemIds
 from checkrein.errors import AgentStateError, ResumeError
+from checkrein.harness.asking import SessionPlanner
 from checkrein.harness.drafts import step_of
 from checkrein.harness.driver import SessionDriver
 from checkrein.harness.hooks import HookError, Hooks
 from checkrein.harness.memory import MemoryHost
 from checkrein.harness.permission import Policy, allow_listed
-from checkrein.harness.planners import Plan, Planner, PlannerAnswer
+from checkrein.harness.planners import Plan, PlannerAnswer
 from checkrein.harness.pulls import PullRequest, SessionResult, answer_facts, pull_of
 from checkrein.kernel.budget import Budget, BudgetState
 from checkrein.kernel.events import Event, FollowUpQueued, SessionStart, SteerQueued
@@ -38,7 +39,7 @@ class HarnessLoop:
     """One session.
 
     Args:
-        planner: decides the steps: `(goal, history, last_error) -> steps | Plan(steps, final=…)`, plain or async.
+        planner: decides the steps: `(goal, history, last_error) -> steps | Plan(steps, final=…)`, plain or async, or a `ModelPlanner`.
         budget: the limits; the defaults of `Budget` when None.
         tools: who answers calls. Without tools every call is a pull, and neither its name nor its arguments are checked.
         clock: the time; the system's by default.
@@ -52,7 +53,7 @@ class HarnessLoop:
     def __init__(
         self,
         *,
-        planner: Planner,
+        planner: SessionPlanner,
         budget: Budget | None = None,
         tools: ToolRegistry | Iterable[Tool] | None = None,
         clock: Clock | None = None,
@@ -76,7 +77,7 @@ class HarnessLoop:
     def replay(
         cls,
         events: Iterable[Event],
-        planner: Planner | None = None,
+        planner: SessionPlanner | None = None,
         *,
         tools: ToolRegistry | Iterable[Tool] | None = None,
         clock: Clock | None = None,
@@ -125,12 +126,12 @@ class HarnessLoop:
         return self._host.log.stream
 
     @property
-    def planner(self) -> Planner:
+    def planner(self) -> SessionPlanner:
         """Who plans; assign another to have the next planning done by it."""
         return self._host.planner
 
     @planner.setter
-    def planner(self, planner: Planner) -> None:
+    def planner(self, planner: SessionPlanner) -> None:
         self._host.planner = planner
 
     @property

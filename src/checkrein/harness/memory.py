@@ -10,16 +10,15 @@ from typing import ClassVar, Final
 
 from msgspec.structs import replace
 
-from checkrein.harness.host import Announce, PlannerReply, ReadyCall, ended_step
+from checkrein.harness.asking import PlannerReply, PlanningRequest, SessionPlanner, planned
+from checkrein.harness.host import Announce, ReadyCall, ended_step
 from checkrein.harness.permission import Decision, Policy, ask_policy
-from checkrein.harness.planners import Planner, ask_planner
 from checkrein.harness.pulls import SessionResult, answer_facts
 from checkrein.kernel.budget import BudgetState
 from checkrein.kernel.events import (
     Event,
     EventData,
     PlanCommit,
-    PlanDraft,
     SessionComplete,
     SessionData,
     SessionPause,
@@ -34,9 +33,11 @@ from checkrein.kernel.session_budget import spent
 from checkrein.kernel.session_events import BudgetWarn
 from checkrein.kernel.session_next import CompleteSession, OnFailure, failure_to_answer
 from checkrein.kernel.session_state import CallAnswer, EndedStep, SessionPhase, SessionState
-from checkrein.messages import Usage
+from checkrein.messages import Message, Usage
 from checkrein.ports.clock import Clock
+from checkrein.ports.model import ToolSchema
 from checkrein.ports.tool import CancelSignal, Tool, ToolContext
+from checkrein.projections.transcript import TranscriptView, fold_transcript
 from checkrein.streams import StreamLog
 from checkrein.tools.dispatch import Dispatcher, PreparedCall
 from checkrein.tools.outcomes import (
@@ -77,7 +78,7 @@ class MemoryHost:
 
     def __init__(
         self,
-        planner: Planner,
+        planner: SessionPlanner,
         tools: Mapping[str, Tool] | None,
         clock: Clock,
         *,
@@ -94,6 +95,9 @@ class MemoryHost:
         self._policy = policy
         self._on_failure: OnFailure = on_failure
         self._id = session_id
+        self._tools: Mapping[str, Tool] = {} if tools is None else tools
+        self._transcript = TranscriptView()
+        self._folded = 0
         self._message = ""
         self._since: float | None = None
 
@@ -166,8 +170,21 @@ class MemoryHost:
     async def ask(self, turn: int) -> PlannerReply:
         """Ask the planner."""
         told = replace(self.session, failure=failure_to_answer(self.session, self._on_failure))
-        steps, is_final = await ask_planner(self.planner, told)
-        return PlannerReply(PlanDraft(turn=turn, steps=steps, final=is_final or not steps))
+        return await planned(
+            self.planner, PlanningRequest(turn, told, self._transcript_now, self._schemas, CancelSignal())
+        )
+
+    def _transcript_now(self) -> Sequence[Message]:
+        events = self.log.events
+        self._transcript, self._folded = fold_transcript(events[self._folded :], self._transcript), len(events)
+        return self._transcript.messages
+
+    def _schemas(self) -> tuple[ToolSchema, ...]:
+        return tuple(ToolSchema(tool.name, tool.description, tool.schema) for tool in self._tools.values())
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await self._clock.sleep(seconds)
 
     async def answer_turn(self, reply: PlannerReply, *, attempt: int) -> None:
         """Record a planner's answer."""
@@ -176,9 +193,10 @@ class MemoryHost:
             turn = reply.draft.turn
             self.append(TurnFinished(turn=turn, attempt=attempt, messages=reply.messages, usage=reply.usage))
 
-    async def fail_turn(self, turn: int, *, attempt: int, pause: SessionPause) -> None:
+    async def fail_turn(self, turn: int, *, attempt: int, pause: SessionPause, usage: Usage) -> None:
         """Record that a planner failed."""
-        del turn, attempt
+        if usage != Usage():
+            self.append(TurnFinished(turn=turn, attempt=attempt, usage=usage, error=pause.message))
         self.append(pause)
 
     async def commit(self, commit: PlanCommit) -> None:
@@ -189,11 +207,11 @@ class MemoryHost:
         """Append facts."""
         self.append(*facts)
 
-    def prepare(self, name: str, arguments: JsonObject) -> FailedCall | None:
+    def prepare(self, name: str, arguments: JsonObject, *, malformed: str = "") -> FailedCall | None:
         """Return why a call cannot be made; where the caller makes it, it always can."""
         if self._dispatcher is None:
             return None
-        prepared = self._dispatcher.prepare(name, arguments)
+        prepared = self._dispatcher.prepare(name, arguments, malformed=malformed)
         return prepared if isinstance(prepared, FailedCall) else None
 
     def permit(self, name: str, arguments: JsonObject) -> tuple[Decision, str]:

@@ -71,11 +71,11 @@ class CallRunner:
         """Whether a body that was given up still runs."""
         return bool(self._dispatcher.abandoned)
 
-    def prepare(self, name: str, arguments: JsonObject) -> FailedCall | None:
+    def prepare(self, name: str, arguments: JsonObject, *, malformed: str = "") -> FailedCall | None:
         """Return why a call cannot be made; None when it can, also by a caller who brings the result of a tool that the task does not have."""
         if self._is_pull(name):
             return None
-        prepared = self._dispatcher.prepare(name, arguments)
+        prepared = self._dispatcher.prepare(name, arguments, malformed=malformed)
         return prepared if isinstance(prepared, FailedCall) else None
 
     def _is_pull(self, name: str) -> bool:

@@ -34,6 +34,7 @@ from checkrein.kernel.session_events import BudgetWarn, HeldCall
 from checkrein.kernel.session_next import CompleteSession, failure_to_answer
 from checkrein.kernel.session_state import SessionState
 from checkrein.kernel.state import Phase
+from checkrein.messages import Usage
 from checkrein.runs.answers import answer_events
 from checkrein.runs.calls import CallRunner
 from checkrein.runs.held import HeldRun, Moved
@@ -91,14 +92,22 @@ class RunHost:
         finished = TurnFinished(turn=turn, attempt=attempt, messages=reply.messages, usage=reply.usage)
         await self._held.append_outcome(reply.draft, finished)
 
-    async def fail_turn(self, turn: int, *, attempt: int, pause: SessionPause) -> None:
+    async def sleep(self, seconds: float) -> None:
+        """Wait before the planner is asked again.
+
+        Raises:
+            Interrupted: the run was cancelled or its lease lost meanwhile.
+        """
+        await self._held.uninterrupted(self._held.clock.sleep(seconds), name=f"backoff-{self._held.run_id}")
+
+    async def fail_turn(self, turn: int, *, attempt: int, pause: SessionPause, usage: Usage) -> None:
         """Record that a planner failed, and block."""
         text = (
             f"the planner failed: {pause.message}; correct it and let it be asked again with "
             f"`checkrein unblock RUN planner:{turn}`"
         )
         cause = Cause(id=f"planner:{turn}", kind="answer", detail="planner_failed", message=text)
-        finished = TurnFinished(turn=turn, attempt=attempt, error=pause.message)
+        finished = TurnFinished(turn=turn, attempt=attempt, usage=usage, error=pause.message)
         await self._held.append_outcome(finished, pause, Blocked(cause=cause))
 
     async def commit(self, commit: PlanCommit) -> None:
@@ -111,9 +120,9 @@ class RunHost:
         """Append facts of the session alone."""
         await self._held.append(*facts)
 
-    def prepare(self, name: str, arguments: JsonObject) -> FailedCall | None:
+    def prepare(self, name: str, arguments: JsonObject, *, malformed: str = "") -> FailedCall | None:
         """Return why a call cannot be made."""
-        return self._calls.prepare(name, arguments)
+        return self._calls.prepare(name, arguments, malformed=malformed)
 
     def permit(self, name: str, arguments: JsonObject) -> tuple[Decision, str]:
         """Ask the task's policy."""
