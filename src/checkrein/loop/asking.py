@@ -5,8 +5,8 @@ A stream that is left early is closed in the background; one that ignores being 
 
 import asyncio
 import inspect
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Protocol
 
 from checkrein.errors import ModelError
 from checkrein.loop.events import ModelRetried
@@ -15,14 +15,23 @@ from checkrein.loop.request import Answer, ResponseCollector
 from checkrein.messages import Usage
 from checkrein.ports.clock import TimerHandle
 from checkrein.ports.model import ModelRequest, ModelStream
+from checkrein.ports.tool import CancelSignal
 from checkrein.tools.results import describe_error
 
 if TYPE_CHECKING:
     from checkrein.loop.engine import Engine
 
-__all__ = ["ask"]
+__all__ = ["ask", "close_later"]
 
 _NOTHING_USED = Usage()
+
+
+class Spawn(Protocol):
+    """Starts a task and keeps it until it ends."""
+
+    def __call__(self, work: Coroutine[object, object, None], *, name: str) -> object:
+        """Start it."""
+        ...
 
 
 async def ask(engine: "Engine", stream_of: StreamOf, request: ModelRequest) -> Answer:
@@ -65,7 +74,7 @@ async def _attempt(engine: "Engine", stream_of: StreamOf, request: ModelRequest)
         raise
     except BaseException as error:
         is_silent = alarm is not None and alarm.stop()
-        _close_later(engine, stream)
+        close_later(stream, signal, engine.options.clock.spawn)
         if isinstance(error, ModelError) or not engine.is_callers_own(error):
             raise
         raise _silence(engine) if is_silent else _failure(error) from error
@@ -138,13 +147,13 @@ class _Alarm:
         return True
 
 
-def _close_later(engine: "Engine", stream: ModelStream | None) -> None:
+def close_later(stream: ModelStream | None, signal: CancelSignal, spawn: Spawn) -> None:
     """Close a stream that is left early, without waiting: its cleanup may hang or raise. A generator that raised is closed already, and a closing loop closes the rest."""
     close = getattr(stream, "aclose", None)
     task = asyncio.current_task()
-    is_torn_down = task is not None and task.cancelling() > 0 and not engine.signal.is_cancelled
+    is_torn_down = task is not None and task.cancelling() > 0 and not signal.is_cancelled
     if close is not None and getattr(stream, "ag_frame", stream) is not None and not is_torn_down:
-        engine.options.clock.spawn(_close(close), name="model-stream-close")
+        spawn(_close(close), name="model-stream-close")
 
 
 async def _close(close: Callable[[], object]) -> None:

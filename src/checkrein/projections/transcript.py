@@ -35,6 +35,7 @@ __all__ = ["OpenResponse", "TranscriptView", "fold_transcript"]
 _SHOWN_CHARACTERS: Final = 4_000
 """Characters of the result of a step that the model did not ask for."""
 _SHOWN_ARGUMENTS: Final = 500
+_TAKEN_OUT: Final = "not started: it was taken out of the plan"
 _EMPTY: Final = frozenset({b"null", b'""', b"[]", b"{}"})
 
 
@@ -156,7 +157,15 @@ def _plan_draft(view: TranscriptView, data: PlanDraft) -> TranscriptView:
 
 
 def _plan_commit(view: TranscriptView, data: PlanCommit) -> TranscriptView:
-    return replace(view, plan_turn=data.turn, steps={step.id: step for step in data.steps})
+    steps: dict[str | int, StepSpec] = {step.id: step for step in data.steps}
+    response = view.response
+    if response is not None and response.turn == data.turn and any(call.id not in steps for call in response.calls):
+        gone = (
+            response.result_of(call.id, _TAKEN_OUT, is_error=True) for call in response.calls if call.id not in steps
+        )
+        results = {result.tool_call_id: result for result in gone if result is not None}
+        response = replace(response, results=results)
+    return replace(view, plan_turn=data.turn, steps=steps, response=response)
 
 
 def _step_end(view: TranscriptView, data: StepEnd) -> TranscriptView:
