@@ -1,8 +1,10 @@
-"""What every test gets: a home of its own and Hypothesis without deadlines. What every run of the tests shows: its counts.
+"""What every test gets: a home of its own and Hypothesis without deadlines. What every run of the tests shows: its counts, and no task left behind.
 
 Nothing here fakes a part of checkrein. A fixture for one room lives beside that room's tests.
 """
 
+import asyncio
+import gc
 import json
 import os
 import tempfile
@@ -32,6 +34,26 @@ def _private_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("NO_COLOR", "1")
         patch.setenv("COLUMNS", "120")
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _silence_at_the_end() -> Iterator[None]:
+    """Let no task be left whose loop would speak of it.
+
+    A task that still waits when the interpreter ends is destroyed there, after the part of asyncio that knows how to show it. A loop that shows it in its
+    exception handler then takes the process down with SIGSEGV, when all tests have passed.
+    """
+    yield
+    gc.collect()
+    left = [item for item in gc.get_objects() if issubclass(type(item), asyncio.Task) and not item.done()]
+    speaking = [repr(task) for task in left if task.get_loop().get_exception_handler() is None]
+    for task in left:
+        task.get_loop().set_exception_handler(_say_nothing)
+    assert speaking == [], "a test that leaves a task waiting must have told its loop to keep silent"
+
+
+def _say_nothing(_loop: asyncio.AbstractEventLoop, _context: object) -> None:
+    """Keep what a loop has to say."""
 
 
 def pytest_configure(config: pytest.Config) -> None:

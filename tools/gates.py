@@ -1,11 +1,14 @@
 """The gates of `./dev lint`, `check` and `bench`: which commands they are, in which order, and how they are reported.
 
 Each gate is one command and gets one line with its seconds. A gate's own output is shown when it failed or when its
-numbers are the point. The tests come last and stream, so that pytest's closing line is the last line of all.
+numbers are the point. The tests come last and stream, and pytest's closing line is the last line of all.
+A gate that failed says with which exit code: tests that all pass may still end in a crash of the process they ran in.
 What a gate demands is configured where its tool looks for it, never here.
 """
 
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +18,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
+CLOSING = re.compile(r"=+ .* in [\d.]+s\b.* =+\n?")
+"""What pytest prints last, when it prints in full."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +33,35 @@ class Gate:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a gate came to."""
+    """What a gate came to; a negative code is the signal that ended it."""
 
     name: str
-    passed: bool
+    code: int
     seconds: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether it exited 0."""
+        return self.code == 0
+
+    @property
+    def reason(self) -> str:
+        """Why it failed, for the end of a line: its exit code as a shell has it, with the signal's name; nothing if it passed."""
+        if self.passed:
+            return ""
+        return f" (exit {self.code})" if self.code > 0 else f" (exit {128 - self.code}: {_signal(-self.code)})"
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of a gate, in which a Python that crashes says where."""
+    return {"PYTHONFAULTHANDLER": "1", **os.environ}
 
 
 LINT = (
@@ -53,7 +82,7 @@ def benchmarks(names: Iterable[str] = (), *options: str) -> tuple[Gate, ...]:
 
 def set_up() -> Outcome:
     """Return what making the environment took, as `./dev` measured it."""
-    return Outcome("set-up", passed=True, seconds=float(os.environ.get("DEV_SETUP_SECONDS", "0")))
+    return Outcome("set-up", code=0, seconds=float(os.environ.get("DEV_SETUP_SECONDS", "0")))
 
 
 def run(gate: Gate) -> Outcome:
@@ -62,6 +91,7 @@ def run(gate: Gate) -> Outcome:
     done = subprocess.run(
         gate.command,
         cwd=ROOT,
+        env=_environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -69,20 +99,26 @@ def run(gate: Gate) -> Outcome:
         errors="replace",
         check=False,
     )
-    outcome = Outcome(gate.name, done.returncode == 0, time.perf_counter() - begun)
+    outcome = Outcome(gate.name, done.returncode, time.perf_counter() - begun)
     if gate.prints or not outcome.passed:
         print(done.stdout.rstrip())
-    print(f"{'ok    ' if outcome.passed else 'FAILED'} {outcome.seconds:7.1f} s  {gate.name}", flush=True)
+    print(
+        f"{'ok    ' if outcome.passed else 'FAILED'} {outcome.seconds:7.1f} s  {gate.name}{outcome.reason}", flush=True
+    )
     return outcome
 
 
 def run_last(gate: Gate, before: Sequence[Outcome]) -> Outcome:
-    """Run the last gate with its output streaming, and put the shares of all before its closing line."""
+    """Run the last gate with its output streaming.
+
+    Pytest's closing line is kept for the end: after the shares of all, and after what a process had to say that crashed when its tests were over.
+    """
     begun = time.perf_counter()
     held = ""
     with subprocess.Popen(
         gate.command,
         cwd=ROOT,
+        env=_environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -90,10 +126,12 @@ def run_last(gate: Gate, before: Sequence[Outcome]) -> Outcome:
         errors="replace",
     ) as process:
         for line in process.stdout or ():
-            print(held, end="", flush=True)
-            held = line
+            shown = line
+            if CLOSING.fullmatch(line):
+                shown, held = held, line
+            print(shown, end="", flush=True)
         code = process.wait()
-    outcome = Outcome(gate.name, code == 0, time.perf_counter() - begun)
+    outcome = Outcome(gate.name, code, time.perf_counter() - begun)
     print_shares([*before, outcome])
     print(held, end="", flush=True)
     return outcome
@@ -104,7 +142,7 @@ def print_shares(outcomes: Sequence[Outcome]) -> None:
     total = sum(outcome.seconds for outcome in outcomes)
     print(f"\n{'gate':<20}{'seconds':>9}{'share':>8}")
     for outcome in outcomes:
-        failed = "" if outcome.passed else "  FAILED"
+        failed = "" if outcome.passed else f"  FAILED{outcome.reason}"
         print(f"{outcome.name:<20}{outcome.seconds:>9.1f}{outcome.seconds / total:>8.0%}{failed}")
     print(f"{'all':<20}{total:>9.1f}", flush=True)
 
