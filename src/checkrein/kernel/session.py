@@ -225,9 +225,13 @@ def _tool_call(state: SessionState, data: ToolCallGiven) -> SessionState:
     work = next((item for item in state.work if item.step.id == data.step_id), None)
     if work is None or work.answer is not None or data.attempt != work.attempt + 1:
         raise _illegal(state, f"tool.call {data.call_id} attempt {data.attempt} of step {data.step_id!r}")
-    called = StepWork(work.step, data.call_id, data.name, as_object(data.arguments), data.attempt)
     waiting = state.waiting
-    if data.call_id in waiting:
+    waits = waiting.get(data.call_id) if waiting else None
+    is_approved = work.is_approved or (waits is not None and waits.decision is not None)
+    called = StepWork(
+        work.step, data.call_id, data.name, as_object(data.arguments), data.attempt, is_approved=is_approved
+    )
+    if waits is not None:
         waiting = {name: item for name, item in waiting.items() if name != data.call_id}
     return replace(state, phase=_A, work=_with_work(state, work, called), waiting=waiting)
 

@@ -9,7 +9,7 @@ from msgspec.structs import force_setattr
 
 from checkrein.kernel.budget import Amounts, Budget
 from checkrein.kernel.facts import Fact, PlanReason, StepSpec
-from checkrein.values import NULL, JsonData, StoredData, StoredObject, check_object
+from checkrein.values import NULL, JsonData, JsonObject, StoredData, StoredObject, check_object
 
 __all__ = [
     "BudgetWarn",
@@ -155,14 +155,10 @@ class HeldCall(Fact, frozen=True):
     step_id: str | int
     call_id: str
     name: str
-    arguments: StoredObject
+    arguments: JsonObject
     position: int = 0
     asks: Literal["", "hook", "policy"] = ""
     reason: str = ""
-
-    def __post_init__(self) -> None:
-        """Check that the arguments are an object, whoever looks at them."""
-        check_object(self.arguments)
 
 
 class SessionPause(Fact, frozen=True, tag="session.pause"):

@@ -93,6 +93,7 @@ class StepWork(msgspec.Struct, frozen=True):
         arguments: what the tool was given.
         attempt: executions of the call that were granted.
         answer: what the call brought, or why it was never made.
+        is_approved: whether it was granted after a decision about it.
     """
 
     step: StepSpec
@@ -101,6 +102,7 @@ class StepWork(msgspec.Struct, frozen=True):
     arguments: JsonObject = JsonObject()
     attempt: int = 0
     answer: CallAnswer | None = None
+    is_approved: bool = False
 
     @property
     def is_open(self) -> bool:

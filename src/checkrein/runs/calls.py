@@ -10,14 +10,16 @@ from contextlib import suppress
 from typing import Literal, TypeAlias
 
 from checkrein.errors import PathEscape
+from checkrein.harness.hooks import denied
 from checkrein.harness.host import ReadyCall, ended_step
 from checkrein.harness.permission import Decision, ask_policy
 from checkrein.kernel.events import (
     Artifact,
     Blocked,
-    Cause,
     EventData,
     Failed,
+    HeldCall,
+    SessionPause,
     StepEnd,
     ToolAccepted,
     ToolCallGiven,
@@ -33,6 +35,7 @@ from checkrein.kernel.events import (
 from checkrein.kernel.session_state import CallAnswer
 from checkrein.kernel.state import PULL, Call
 from checkrein.ports.tool import CancelSignal, ToolContext
+from checkrein.runs.causes import call_cause, pull_cause, reconcile_cause
 from checkrein.runs.held import HeldRun, Interrupted, Moved
 from checkrein.runs.task import tool_spec
 from checkrein.runs.workspace import artifact_of
@@ -133,9 +136,6 @@ class CallRunner:
             await self._record(call.call_id, prepared)
         else:
             await self._make(prepared, call.call_id, attempt=1)
-
-    def _permission(self, prepared: PreparedCall) -> Decision:
-        return ask_policy(self._held.task.policy, prepared.name, prepared.arguments)[0]
 
     def ask_caller(self, call: Call) -> EventData:
         """Return the fact that a caller must bring the result of a call."""
@@ -304,12 +304,42 @@ class CallRunner:
             await self._probe(call, prepared)
 
     async def _rerun(self, call: Call, prepared: PreparedCall) -> None:
-        # What was permitted once, by the policy or by a person, is the same effect again under the same key.
-        if self._permission(prepared) == "deny":
+        decision = self._rerun_decision(call, prepared)
+        if decision == "allow":
+            await self._held.append(*self._regrant(call.call_id, call.attempt + 1, "in_doubt"))
+            await self._make(prepared, call.call_id, attempt=call.attempt + 1)
+        elif decision == "ask":
+            await self._held.append(*self._asking(call))
+        else:
             await self._block(call)
-            return
-        await self._held.append(*self._regrant(call.call_id, call.attempt + 1, "in_doubt"))
-        await self._make(prepared, call.call_id, attempt=call.attempt + 1)
+
+    def _rerun_decision(self, call: Call, prepared: PreparedCall) -> Decision:
+        """Return whether a call may be made again: what a person said of it, else what the policy says now."""
+        session = self._held.session
+        waiting, work = session.waiting.get(call.call_id), session.work_on(call.call_id)
+        if waiting is not None and waiting.decision is not None:
+            return "allow" if denied(waiting.decision.value) is None else "deny"
+        if work is not None and work.is_approved:
+            return "allow"
+        return ask_policy(self._held.task.policy, prepared.name, prepared.arguments)[0]
+
+    def _asking(self, call: Call) -> tuple[EventData, ...]:
+        held = HeldCall(
+            step_id=self._step_id(call.call_id),
+            call_id=call.call_id,
+            name=call.tool.name,
+            arguments=call.arguments,
+            asks="policy",
+            reason="permission",
+        )
+        pause = SessionPause(
+            reason="review:permission",
+            state=self._held.session.phase,
+            topic="before_tool_call",
+            subject=call.call_id,
+            calls=(held,),
+        )
+        return pause, Blocked(cause=call_cause(held))
 
     async def _probe(self, call: Call, prepared: PreparedCall) -> None:
         context = self._context(call.call_id, call.attempt, CancelSignal())
@@ -344,14 +374,8 @@ class CallRunner:
         await self._held.append(*doubt, *self._reconcile_cause(call, reason))
 
     def _reconcile_cause(self, call: Call, reason: str) -> tuple[EventData, ...]:
-        cause_id = f"reconcile:{call.call_id}"
-        if self._held.state.cause(cause_id) is not None:
-            return ()
-        text = (
-            f"call {call.call_id} of {call.tool.name} has no known outcome: {reason}; look whether it happened, then "
-            f"`checkrein unblock RUN {cause_id} --outcome done|failed|unknown`"
-        )
-        return (Blocked(cause=Cause(id=cause_id, kind="reconcile", message=text, call_id=call.call_id)),)
+        cause = reconcile_cause(call, reason)
+        return () if self._held.state.cause(cause.id) is not None else (Blocked(cause=cause),)
 
     async def poll(self, call: Call) -> None:
         """Ask once what became of an accepted job; wait for its interval when it has not finished.
@@ -383,11 +407,7 @@ class CallRunner:
 
 def _awaiting(call_id: str, name: str) -> Blocked:
     """Return the fact that blocks a run until a caller brings the result of a call."""
-    text = (
-        f"call {call_id} of {name} waits for its result, because the task has no tool of that name; see it with `checkrein pull RUN`, "
-        f"bring the result with `checkrein answer RUN {call_id} JSON`"
-    )
-    return Blocked(cause=Cause(id=f"answer:{call_id}", kind="answer", message=text, call_id=call_id))
+    return Blocked(cause=pull_cause(call_id, name))
 
 
 async def _one_by_one(works: Sequence[Coroutine[object, object, None]]) -> None:

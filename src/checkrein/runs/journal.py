@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from checkrein.codec.wire import fingerprint, row_of, skim_events
 from checkrein.errors import Conflict, DuplicateEvent, Rejected, StoreBusy
-from checkrein.kernel.events import Event, EventData, SessionComplete
+from checkrein.kernel.events import RUN_EVENT_TYPES, Event, EventData, SessionComplete
 from checkrein.kernel.run import fold_run, transition, transition_batch
 from checkrein.kernel.session import fold_session
 from checkrein.kernel.session_state import SessionState
@@ -192,7 +192,9 @@ class Journal:
     async def _lost_race(self, error: Conflict, events: Sequence[Event]) -> None:
         await self.refresh()
         if error.code == "lease_lost":
-            await self._audit(_as_rejection(error, self.state, events[-1].data.type), events[-1].actor)
+            # What the run itself says of a batch tells more than what its session says.
+            said = next((event for event in events if event.data.type in RUN_EVENT_TYPES), events[-1])
+            await self._audit(_as_rejection(error, self.state, said.data.type), said.actor)
 
     async def append_outcome(
         self, build: Callable[[], Sequence[EventData]], *, actor: str, epoch: int | None, elapsed: float = 0.0

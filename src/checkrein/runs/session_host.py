@@ -16,7 +16,6 @@ from checkrein.harness.pulls import answer_facts
 from checkrein.kernel.budget import BudgetState
 from checkrein.kernel.events import (
     Blocked,
-    Cause,
     EventData,
     Failed,
     PlanAccepted,
@@ -30,16 +29,17 @@ from checkrein.kernel.events import (
     WorkDone,
     WorkStarted,
 )
-from checkrein.kernel.session_events import BudgetWarn, HeldCall
+from checkrein.kernel.session_events import BudgetWarn
 from checkrein.kernel.session_next import CompleteSession, failure_to_answer
 from checkrein.kernel.session_state import SessionState
 from checkrein.kernel.state import Phase
 from checkrein.messages import Usage
 from checkrein.runs.answers import answer_events
 from checkrein.runs.calls import CallRunner
+from checkrein.runs.causes import pause_causes, planner_cause
 from checkrein.runs.held import HeldRun, Moved
 from checkrein.tools.outcomes import FailedCall
-from checkrein.values import JsonObject, as_object
+from checkrein.values import JsonObject
 
 __all__ = ["RunHost"]
 
@@ -102,13 +102,8 @@ class RunHost:
 
     async def fail_turn(self, turn: int, *, attempt: int, pause: SessionPause, usage: Usage) -> None:
         """Record that a planner failed, and block."""
-        text = (
-            f"the planner failed: {pause.message}; correct it and let it be asked again with "
-            f"`checkrein unblock RUN planner:{turn}`"
-        )
-        cause = Cause(id=f"planner:{turn}", kind="answer", detail="planner_failed", message=text)
         finished = TurnFinished(turn=turn, attempt=attempt, usage=usage, error=pause.message)
-        await self._held.append_outcome(finished, pause, Blocked(cause=cause))
+        await self._held.append_outcome(finished, pause, Blocked(cause=planner_cause(turn, pause.message)))
 
     async def commit(self, commit: PlanCommit) -> None:
         """Record that a draft is the plan."""
@@ -134,8 +129,12 @@ class RunHost:
 
     async def pause(self, pause: SessionPause, warn: BudgetWarn | None = None) -> None:
         """Record a pause and what blocks the run because of it; again when the log only moved on meanwhile."""
-        causes = _causes(pause, warn)
-        facts: list[EventData] = [*((warn,) if warn is not None else ()), pause, *map(_blocked, causes)]
+        causes = pause_causes(pause, warn)
+        facts: list[EventData] = [
+            *((warn,) if warn is not None else ()),
+            pause,
+            *(Blocked(cause=cause) for cause in causes),
+        ]
         while True:
             try:
                 await self._held.append(*facts)
@@ -164,47 +163,3 @@ class RunHost:
         """End the run without success."""
         await announce(end.code)
         await self._held.append(Failed(code=end.code, message=end.message))
-
-
-def _blocked(cause: Cause) -> Blocked:
-    return Blocked(cause=cause)
-
-
-def _causes(pause: SessionPause, warn: BudgetWarn | None) -> list[Cause]:
-    asking = [call for call in pause.calls if call.asks]
-    if warn is not None:
-        return [_budget_cause(warn)]
-    if asking:
-        return [_call_cause(call) for call in asking]
-    subject = pause.subject or pause.topic or "hook"
-    text = (
-        f"{pause.reason}{f' ({pause.message})' if pause.message else ''}: look at it, then `checkrein unblock RUN review:{subject} "
-        "--answer allow`, or `--answer deny`"
-    )
-    return [Cause(id=f"review:{subject}", kind="answer", detail=pause.reason, message=text)]
-
-
-def _budget_cause(warn: BudgetWarn) -> Cause:
-    flag = warn.limit.replace("_", "-")
-    text = (
-        f"{warn.limit.replace('_', ' ')}: {round(warn.used, 2):g} of {warn.allowed:g} used; go on with "
-        f"`checkrein extend RUN --{flag} N`, or end the run"
-    )
-    return Cause(id=f"budget:{warn.limit}", kind="budget", detail=warn.limit, message=text)
-
-
-def _call_cause(call: HeldCall) -> Cause:
-    arguments = as_object(call.arguments).encoded.decode()
-    asked = "" if call.asks == "policy" else f" ({call.reason})"
-    text = (
-        f"may {call.name} be called with {arguments}{asked}? `checkrein approve RUN {call.call_id}`, "
-        f"or `checkrein deny RUN {call.call_id}`"
-    )
-    kind = "permission" if call.asks == "policy" else "review"
-    return Cause(
-        id=f"{kind}:{call.call_id}",
-        kind="permission" if call.asks == "policy" else "answer",
-        detail=call.reason,
-        message=text,
-        call_id=call.call_id,
-    )

@@ -26,7 +26,7 @@ from checkrein.testing import CrashPoint, ManualClock
 from checkrein.tools.function import FunctionTool, tool
 from checkrein.tools.outcomes import RetryPolicy
 
-__all__ = ["Exists", "Gate", "Scene", "Script", "gate", "hang", "put", "step", "write"]
+__all__ = ["Exists", "Gate", "Scene", "Script", "gate", "hang", "misuse", "put", "step", "write"]
 
 LEASE_SECONDS = 5.0
 T = TypeVar("T")
@@ -35,6 +35,11 @@ T = TypeVar("T")
 def step(name: str, tool_name: str = "") -> Step:
     """Return a step that calls a tool without arguments, by default the one of its own name."""
     return Step(id=name, description=f"call {name}", tool_name=tool_name or name)
+
+
+def misuse() -> Step:
+    """Return a step whose call its tool's schema refuses."""
+    return Step(id="misuse", description="misuse", tool_name="put", arguments={"path": 1})
 
 
 def write(name: str = "report", path: str = "report.txt", text: str = "all well") -> Step:

@@ -10,7 +10,7 @@ from checkrein.kernel.budget import Amounts, Budget
 from checkrein.kernel.state import Phase
 from checkrein.tools.function import tool
 from checkrein.values import JsonData
-from tests.unit.runs.scene import Scene, Script, gate, step, write
+from tests.unit.runs.scene import Scene, Script, gate, misuse, step, write
 
 
 @pytest.mark.parametrize("limit", [0, 1, 2])
@@ -77,7 +77,7 @@ async def test_turns_steps_and_replans_are_limits_with_pauses_of_their_own(scene
 
 
 async def test_a_replan_beyond_the_limit_pauses(scene: Scene) -> None:
-    script = Script([step("unknown")], [write()])
+    script = Script([misuse()], [write()])
     task = scene.task(script, budget=Budget(replans=0))
     worker = scene.worker(task)
     run_id = await worker.submit(task)

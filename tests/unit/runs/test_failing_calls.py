@@ -93,7 +93,7 @@ async def test_a_store_that_fails_before_or_after_its_effect_loses_nothing(
         await scene.check_log(state.run_id)
         if len(point.passed) < number:
             break
-    assert number > 20
+    assert number > 15
     counts.report(f"store call fails {when} its effect ({error.__name__})", number - 1, passed=number - 1)
 
 

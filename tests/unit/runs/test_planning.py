@@ -15,7 +15,7 @@ from checkrein.kernel.session_next import OnFailure
 from checkrein.kernel.state import Phase
 from checkrein.testing import CrashPoint
 from checkrein.tools.function import tool
-from tests.unit.runs.scene import Scene, Script, gate, step, write
+from tests.unit.runs.scene import Scene, Script, gate, misuse, step, write
 
 
 class Lazy(list[Step]):
@@ -247,7 +247,7 @@ async def test_an_empty_plan_is_the_last_one_whatever_it_says_of_itself(scene: S
 
 
 async def test_a_failure_that_the_tasks_policy_skips_is_no_error_that_a_planner_must_answer(scene: Scene) -> None:
-    script = Script(Plan([write(), step("unknown")], final=False), [])
+    script = Script(Plan([write(), misuse()], final=False), [])
     task = scene.task(script, on_failure="skip")
     worker = scene.worker(task)
     run_id = await worker.submit(task)
