@@ -18,7 +18,7 @@ from checkrein.harness.permission import Policy, allow_listed
 from checkrein.harness.planners import Plan, PlannerAnswer
 from checkrein.harness.pulls import PullRequest, SessionResult, answer_facts, pull_of
 from checkrein.kernel.budget import Budget, BudgetState
-from checkrein.kernel.events import Event, FollowUpQueued, SessionStart, SteerQueued
+from checkrein.kernel.events import Event, FollowUpQueued, SessionComplete, SessionStart, SteerQueued
 from checkrein.kernel.session_next import AwaitCalls, GiveBack, OnFailure
 from checkrein.kernel.session_state import SessionPhase, SessionState
 from checkrein.ports.clock import Clock
@@ -81,6 +81,8 @@ class HarnessLoop:
         *,
         tools: ToolRegistry | Iterable[Tool] | None = None,
         clock: Clock | None = None,
+        policy: Policy = allow_listed,
+        on_failure: OnFailure = "replan",
     ) -> Self:
         """Return a loop in the state that a log gives, from any prefix of it; calls neither planner, model, tool nor hook.
 
@@ -89,11 +91,13 @@ class HarnessLoop:
             planner: who plans from there on; without one the next planning fails.
             tools: who answers calls from there on.
             clock: the time.
+            policy: what is permitted from there on.
+            on_failure: what follows a failed step from there on.
 
         Raises:
             IllegalTransition: they are no log of a session.
         """
-        loop = cls(planner=planner or _no_planner, tools=tools, clock=clock)
+        loop = cls(planner=planner or _no_planner, tools=tools, clock=clock, policy=policy, on_failure=on_failure)
         loop._host.adopt(events)
         return loop
 
@@ -162,8 +166,21 @@ class HarnessLoop:
             ResumeError: the answer is refused; nothing was appended.
         """
         facts = answer_facts(self._host.session, self._host.budget(), answer, is_running=self._is_running)
+        end = facts[-1] if facts else None
+        if isinstance(end, SessionComplete):
+            return await self._close(answer, end)
         self._host.append(*facts)
         return await self._drive()
+
+    async def _close(self, answer: Mapping[str, object] | None, end: SessionComplete) -> SessionResult:
+        self._is_running = True
+        try:
+            await self._driver.announce_end(end.reason)
+            # A message may have come meanwhile, and belongs to the unread ones.
+            self._host.append(*answer_facts(self._host.session, self._host.budget(), answer))
+        finally:
+            self._is_running = False
+        return self._host.result()
 
     async def continue_(self) -> PullRequest | SessionResult:
         """Go on from wherever the session stands: after a replay, or after the task that drove it was cancelled.

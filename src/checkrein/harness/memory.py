@@ -108,7 +108,9 @@ class MemoryHost:
             IllegalTransition: it is no log of a session.
         """
         for event in events:
-            self._take(event)
+            self._fold(event)
+            self._id = event.run_id
+        self._finish()
 
     def elapsed(self) -> float:
         """Return the active seconds in total; none pass while the session is paused."""
@@ -144,10 +146,16 @@ class MemoryHost:
             )
 
     def _take(self, event: Event) -> None:
+        self._fold(event)
+        self._finish()
+
+    def _fold(self, event: Event) -> None:
         self.session = evolve_session(self.session, event)
         self._budget = spent(self._budget, event)
         self._since = None if self.session.phase in _QUIET else self._clock.monotonic()
         self.log.append(event)
+
+    def _finish(self) -> None:
         if self.session.phase is SessionPhase.DONE and self.log.result is None:
             self.log.finish(self.result())
 
@@ -229,12 +237,20 @@ class MemoryHost:
         if self._dispatcher is None:
             return
         dispatcher = self._dispatcher
+        if any(self._is_sequential(call) for call in granted):
+            for call in granted:
+                await self._call(dispatcher, call)
+            return
         works = [self._clock.spawn(self._call(dispatcher, call), name=f"call-{call.call_id}") for call in granted]
         try:
             await asyncio.gather(*works)
         finally:
             for work in works:
                 work.cancel()
+
+    def _is_sequential(self, call: ReadyCall) -> bool:
+        tool = self._tools.get(call.name)
+        return tool is not None and tool.traits.sequential
 
     async def _call(self, dispatcher: Dispatcher, call: ReadyCall) -> None:
         prepared = dispatcher.prepare(call.name, call.arguments)
