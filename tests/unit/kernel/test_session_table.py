@@ -68,7 +68,7 @@ Witness = tuple[SessionStory, EventData]
 
 
 def _contract() -> dict[str, dict[str, tuple[str, ...]]]:
-    rows = {}
+    rows: dict[str, dict[str, tuple[str, ...]]] = {}
     for line in CONTRACT.strip().splitlines():
         kind, *cells = (part.strip() for part in line.split("|"))
         assert len(cells) == len(PHASES)
