@@ -7,111 +7,21 @@ command raises into one line and an exit code.
 import os
 import sys
 import traceback
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated
 
-from cyclopts import App, CycloptsError, Group, Parameter
+from cyclopts import CycloptsError, Parameter
 
-from checkrein.cli.consoles import QuietConsole
-
-if TYPE_CHECKING:
-    from checkrein.cli.exits import Exit
-    from checkrein.cli.invocation import Invocation
+from checkrein.cli.grammar import COMMON, LOOK, SETUP, SPEAK, WORK, Common, Count, Lease, app, perform
+from checkrein.cli.speaking import SPEAKING
 
 __all__ = ["COMMANDS", "app", "main"]
 
-_MOST = 1_000_000
 
-_WORK = Group("Work", sort_key=1)
-_LOOK = Group("Look", sort_key=2)
-_SPEAK = Group("Speak to a run", sort_key=3)
-_SETUP = Group("Set up", sort_key=4)
-_HELP = Group("Help", sort_key=5)
-
-_ENDS = """Exit codes: 0 succeeded, 1 failed, 2 usage, 3 refused (busy, conflict, untrusted), 4 blocked, 5 blocked by its budget alone, 130 after Ctrl-C, 143 after SIGTERM, 70 a
-defect of checkrein."""
-
-
-def _version() -> str:
-    from importlib.metadata import version
-
-    return version("checkrein")
-
-
-app = App(
-    name="checkrein",
-    help="Run agents' tasks that say only what they can prove: durable, verified, resumable, replayable.",
-    help_epilogue=_ENDS.replace("\n", " "),
-    help_format="plaintext",
-    default_parameter=Parameter(show_default=False, negative=""),
-    version=_version,
-    result_action="return_value",
-    console=QuietConsole(),
-    print_error=False,
-    exit_on_error=False,
-    suppress_keyboard_interrupt=False,
-)
-
-app["--help"].group = _HELP
-app["--version"].group = _HELP
-
-
-def _positive(_type: object, value: float) -> None:
-    if not 0 < value <= _MOST:
-        msg = f"expected more than 0 and at most {_MOST:,}"
-        raise ValueError(msg)
-
-
-Count = Annotated[int, Parameter(show_default=True, validator=_positive)]
-Lease = Annotated[float, Parameter(name="--lease", show_default=True, validator=_positive)]
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class Common:
-    """What every command takes.
-
-    Attributes:
-        store: where runs are kept.
-        json_lines: print JSON objects, one per line, and nothing else on stdout.
-    """
-
-    store: Annotated[
-        Path | None,
-        Parameter(
-            help="The file where runs are kept; by default runs.db in your state folder.", env_var="CHECKREIN_STORE"
-        ),
-    ] = None
-    json_lines: Annotated[
-        bool,
-        Parameter(name="--json", help="Print JSON objects, one per line, and nothing else on stdout."),
-    ] = False
-
-    def invocation(self) -> "Invocation":
-        """Return what commands work with.
-
-        Raises:
-            Usage: there is no place for a store.
-        """
-        from checkrein.cli.invocation import Invocation
-
-        return Invocation(store=self.store, json_lines=self.json_lines)
-
-
-_COMMON = Common()
-
-
-def _perform(work: "Coroutine[object, object, Exit]") -> int:
-    from checkrein.cli.loop import perform
-
-    return perform(work)
-
-
-@app.command(group=_WORK, sort_key=1)
+@app.command(group=WORK, sort_key=1)
 def run(
-    path: Path, /, *, trust: bool = False, request_id: str = "", lease: Lease = 5.0, common: Common = _COMMON
+    path: Path, /, *, trust: bool = False, request_id: str = "", lease: Lease = 5.0, common: Common = COMMON
 ) -> int:
     """Run a task to its end, or to where it waits for a person.
 
@@ -127,12 +37,12 @@ def run(
     from checkrein.cli.commands.run import RunOptions, run as command
 
     options = RunOptions(path=path, trust=trust, request_id=request_id, lease_seconds=lease)
-    return _perform(command(common.invocation(), options))
+    return perform(command(common.invocation(), options))
 
 
-@app.command(group=_WORK, sort_key=2)
+@app.command(group=WORK, sort_key=2)
 def resume(
-    run: str, /, *, trust: bool = False, task: Path | None = None, lease: Lease = 5.0, common: Common = _COMMON
+    run: str, /, *, trust: bool = False, task: Path | None = None, lease: Lease = 5.0, common: Common = COMMON
 ) -> int:
     """Go on with a run that was left: killed, handed back, or answered.
 
@@ -148,10 +58,10 @@ def resume(
     from checkrein.cli.commands.resume import ResumeOptions, resume as command
 
     options = ResumeOptions(run=run, task=task, trust=trust, lease_seconds=lease)
-    return _perform(command(common.invocation(), options))
+    return perform(command(common.invocation(), options))
 
 
-@app.command(group=_WORK, sort_key=3)
+@app.command(group=WORK, sort_key=3)
 def worker(
     path: Path,
     /,
@@ -159,7 +69,7 @@ def worker(
     once: bool = False,
     trust: bool = False,
     lease: Lease = 5.0,
-    common: Common = _COMMON,
+    common: Common = COMMON,
 ) -> int:
     """Advance every run of some tasks until Ctrl-C or SIGTERM, which end it cleanly.
 
@@ -174,10 +84,10 @@ def worker(
     from checkrein.cli.commands.worker import WorkOptions, work
 
     options = WorkOptions(paths=(path, *more), once=once, trust=trust, lease_seconds=lease)
-    return _perform(work(common.invocation(), options))
+    return perform(work(common.invocation(), options))
 
 
-@app.command(group=_WORK, sort_key=4)
+@app.command(group=WORK, sort_key=4)
 def chat(
     *,
     model: str = "",
@@ -195,12 +105,12 @@ def chat(
     """
     from checkrein.cli.commands.chat import ChatOptions, chat as command
 
-    return _perform(command(ChatOptions(model=model, script=script, json_lines=json_lines)))
+    return perform(command(ChatOptions(model=model, script=script, json_lines=json_lines)))
 
 
-@app.command(name="list", group=_LOOK, sort_key=5)
+@app.command(name="list", group=LOOK, sort_key=5)
 def list_(
-    *, phase: tuple[str, ...] = (), task: tuple[str, ...] = (), limit: Count = 20, common: Common = _COMMON
+    *, phase: tuple[str, ...] = (), task: tuple[str, ...] = (), limit: Count = 20, common: Common = COMMON
 ) -> int:
     """List runs, newest change first.
 
@@ -212,11 +122,11 @@ def list_(
     """
     from checkrein.cli.commands.list import ListOptions, list_runs
 
-    return _perform(list_runs(common.invocation(), ListOptions(phases=phase, tasks=task, limit=limit)))
+    return perform(list_runs(common.invocation(), ListOptions(phases=phase, tasks=task, limit=limit)))
 
 
-@app.command(group=_LOOK, sort_key=6)
-def show(run: str, /, *, common: Common = _COMMON) -> int:
+@app.command(group=LOOK, sort_key=6)
+def show(run: str, /, *, common: Common = COMMON) -> int:
     """Explain a run: what happened, what proves it, what it cost, what comes next.
 
     Args:
@@ -225,17 +135,17 @@ def show(run: str, /, *, common: Common = _COMMON) -> int:
     """
     from checkrein.cli.commands.show import show as command
 
-    return _perform(command(common.invocation(), run))
+    return perform(command(common.invocation(), run))
 
 
-@app.command(group=_LOOK, sort_key=7)
+@app.command(group=LOOK, sort_key=7)
 def events(
     run: str,
     /,
     *,
     follow: bool = False,
     begin: Annotated[int, Parameter(name="--from", show_default=True)] = 0,
-    common: Common = _COMMON,
+    common: Common = COMMON,
 ) -> int:
     """Print a run's log, one event per line.
 
@@ -247,11 +157,11 @@ def events(
     """
     from checkrein.cli.commands.events import EventsOptions, events as command
 
-    return _perform(command(common.invocation(), EventsOptions(run=run, follow=follow, begin=begin)))
+    return perform(command(common.invocation(), EventsOptions(run=run, follow=follow, begin=begin)))
 
 
-@app.command(group=_LOOK, sort_key=8)
-def replay(run: str, /, *, common: Common = _COMMON) -> int:
+@app.command(group=LOOK, sort_key=8)
+def replay(run: str, /, *, common: Common = COMMON) -> int:
     """Fold a run's log again, without any planner, model or tool, and compare: 0 when equal, 1 when not.
 
     Args:
@@ -260,11 +170,11 @@ def replay(run: str, /, *, common: Common = _COMMON) -> int:
     """
     from checkrein.cli.commands.replay import replay as command
 
-    return _perform(command(common.invocation(), run))
+    return perform(command(common.invocation(), run))
 
 
-@app.command(group=_LOOK, sort_key=9)
-def verify(*runs: str, common: Common = _COMMON) -> int:
+@app.command(group=LOOK, sort_key=9)
+def verify(*runs: str, common: Common = COMMON) -> int:
     """Check logs, artifacts and evidence again: 0 when all is as it was recorded, 1 when not.
 
     Args:
@@ -273,105 +183,15 @@ def verify(*runs: str, common: Common = _COMMON) -> int:
     """
     from checkrein.cli.commands.verify import verify as command
 
-    return _perform(command(common.invocation(), runs))
+    return perform(command(common.invocation(), runs))
 
 
-@app.command(group=_SPEAK, sort_key=10)
-def steer(run: str, text: str, /, *, follow_up: bool = False, request_id: str = "", common: Common = _COMMON) -> int:
-    """Say something to a run, which it reads at its next planning.
-
-    Args:
-        run: The run's id, or its beginning.
-        text: What to say.
-        follow_up: Let it be read when the goal would count as met.
-        request_id: The same id is the same message.
-        common: Store and output.
-    """
-    from checkrein.cli.commands.steer import SteerOptions, steer as command
-
-    options = SteerOptions(run=run, text=text, follow_up=follow_up, request_id=request_id)
-    return _perform(command(common.invocation(), options))
+for _place, (_name, _command) in enumerate(SPEAKING.items()):
+    app.command(_command, name=_name, group=SPEAK, sort_key=_place)
 
 
-@app.command(group=_SPEAK, sort_key=11)
-def cancel(run: str, /, *, reason: str = "cancelled by request", common: Common = _COMMON) -> int:
-    """Take a run's right to start anything; it ends when its open calls have their outcomes.
-
-    Args:
-        run: The run's id, or its beginning.
-        reason: Why; it stands in the log.
-        common: Store and output.
-    """
-    from checkrein.cli.commands.cancel import cancel as command
-
-    return _perform(command(common.invocation(), run, reason))
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """How a cause is answered; one of the first three."""
-
-    answer: Annotated[str | None, Parameter(help="allow, deny, JSON, or any other text.")] = None
-    outcome: Annotated[
-        Literal["done", "failed", "unknown"] | None, Parameter(help="What became of a call in doubt.")
-    ] = None
-    close: Annotated[str | None, Parameter(help="End the run without success, for this reason.")] = None
-    result: Annotated[str | None, Parameter(help="With --outcome done: what the call returned, as JSON.")] = None
-
-
-@app.command(group=_SPEAK, sort_key=12)
-def unblock(run: str, cause: str, /, *, how: Answer = Answer(), common: Common = _COMMON) -> int:
-    """Answer one thing that a blocked run waits for.
-
-    Args:
-        run: The run's id, or its beginning.
-        cause: The cause's id, as show prints it.
-        how: The answer.
-        common: Store and output.
-    """
-    from checkrein.cli.commands.unblock import UnblockOptions, unblock as command
-
-    options = UnblockOptions(
-        run=run, cause=cause, answer=how.answer, outcome=how.outcome, result=how.result, close=how.close
-    )
-    return _perform(command(common.invocation(), options))
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class More:
-    """How much more of each limit."""
-
-    turns: Annotated[int, Parameter(help="Planner or model requests.")] = 0
-    tool_calls: Annotated[int, Parameter(help="Executions of tools.")] = 0
-    wall_seconds: Annotated[float, Parameter(help="Seconds of active time.")] = 0.0
-    tokens: Annotated[int, Parameter(help="Tokens read and written by models.")] = 0
-    cost: Annotated[float, Parameter(help="USD spent on models.")] = 0.0
-    steps: Annotated[int, Parameter(help="Steps started.")] = 0
-    replans: Annotated[int, Parameter(help="Revisions of the plan.")] = 0
-    repairs: Annotated[int, Parameter(help="Repairs after a failed check.")] = 0
-
-
-@app.command(group=_SPEAK, sort_key=13)
-def extend(run: str, /, *, more: More = More(), common: Common = _COMMON) -> int:
-    """Raise limits of a run's budget by what is given.
-
-    Args:
-        run: The run's id, or its beginning.
-        more: How much more of each limit.
-        common: Store and output.
-    """
-    from dataclasses import asdict
-
-    from checkrein.cli.commands.extend import extend as command
-    from checkrein.kernel.budget import Amounts
-
-    return _perform(command(common.invocation(), run, Amounts(**asdict(more))))
-
-
-@app.command(group=_SETUP, sort_key=14)
-def trust(path: Path, /, *, common: Common = _COMMON) -> int:
+@app.command(group=SETUP, sort_key=14)
+def trust(path: Path, /, *, common: Common = COMMON) -> int:
     """Trust a task folder's code as it is now; one changed byte asks again.
 
     Args:
@@ -383,8 +203,8 @@ def trust(path: Path, /, *, common: Common = _COMMON) -> int:
     return command(common.invocation(), path)
 
 
-@app.command(group=_SETUP, sort_key=15)
-def doctor(path: Path | None = None, /, *, common: Common = _COMMON) -> int:
+@app.command(group=SETUP, sort_key=15)
+def doctor(path: Path | None = None, /, *, common: Common = COMMON) -> int:
     """Say what this installation has, what is wrong with it, and what mends that.
 
     Args:
@@ -393,7 +213,7 @@ def doctor(path: Path | None = None, /, *, common: Common = _COMMON) -> int:
     """
     from checkrein.cli.commands.doctor import doctor as command
 
-    return _perform(command(common.invocation(), path))
+    return perform(command(common.invocation(), path))
 
 
 COMMANDS: dict[str, Callable[..., object]] = {
@@ -406,10 +226,7 @@ COMMANDS: dict[str, Callable[..., object]] = {
     "events": events,
     "replay": replay,
     "verify": verify,
-    "steer": steer,
-    "cancel": cancel,
-    "unblock": unblock,
-    "extend": extend,
+    **SPEAKING,
     "trust": trust,
     "doctor": doctor,
 }
