@@ -17,18 +17,19 @@ from checkrein.clock import SystemClock, SystemIds
 from checkrein.ports.tool import Accepted, CancelSignal, ToolContext, ToolTraits
 from checkrein.testing.manual_clock import ManualClock
 from checkrein.testing.tool_case import MakeCase, ToolCase, effect_of, put_files
+from checkrein.testing.tool_lines import Line
 from checkrein.testing.tool_report import Finding, Unusable, broken, shown
 from checkrein.testing.tool_watch import WatchedTool, is_plain
 from checkrein.tools.dispatch import Dispatcher, DispatchOptions, PreparedCall
 from checkrein.tools.outcomes import AcceptedJob, Done, FailedCall, Outcome, OutcomeUnknown, Pending
 from checkrein.values import JsonObject
 
-__all__ = ["MAX_AWAITS", "Baseline", "Bench", "Scene", "StruckClock", "wait_for", "within"]
+__all__ = ["MAX_POINTS", "Baseline", "Bench", "Scene", "StruckClock", "wait_for", "within"]
 
 T = TypeVar("T")
 
-MAX_AWAITS = 24
-"""At how many of a body's awaits it is cancelled, timed out and left for dead; of a body with more, the first ones and the last."""
+MAX_POINTS = 24
+"""At how many of a body's awaits it is cancelled, timed out and left for dead, and at how many of its lines; of a body with more, some from its first to its last."""
 _SLICE_SECONDS = 0.02
 _OPTIONS = DispatchOptions()
 _END = 1.0
@@ -49,7 +50,9 @@ class StruckClock(ManualClock):
         self._elapsed = end
 
 
-async def within(task: "asyncio.Task[T]", seconds: float, *, tick: Callable[[], Coroutine[object, object, None]] | None = None) -> bool:
+async def within(
+    task: "asyncio.Task[T]", seconds: float, *, tick: Callable[[], Coroutine[object, object, None]] | None = None
+) -> bool:
     """Wait for a task so many seconds of real time at most, and tell whether it ended.
 
     Args:
@@ -149,7 +152,11 @@ class Scene:
         if outcome is None:
             limit = f"{self.case.patience_seconds:g} s"
             raise Unusable(
-                broken("result", f"a plain call did not end within {limit}", "let the case answer sooner, or give it more patience_seconds")
+                broken(
+                    "result",
+                    f"a plain call did not end within {limit}",
+                    "let the case answer sooner, or give it more patience_seconds",
+                )
             )
         return await self.finished_job(outcome, key) if isinstance(outcome, AcceptedJob) else outcome
 
@@ -185,6 +192,7 @@ class Scene:
 
     async def close(self) -> None:
         """Stop what still runs; bodies that cannot be stopped are left behind."""
+        self.tool.lines.disarm()
         for task in self._tasks:
             task.cancel()
         for _ in range(10):
@@ -204,6 +212,7 @@ class Baseline(msgspec.Struct, frozen=True):
         once: the effect after it.
         outcome: what it came to.
         awaits: how often its body gave way; 0 of a plain function, which nobody can interrupt.
+        lines: how many lines of its own file it ran.
         longest_seconds: how long it kept the event loop to itself at most.
         traits: what the tool declares.
         is_plain: its body is a plain function.
@@ -214,6 +223,7 @@ class Baseline(msgspec.Struct, frozen=True):
     once: object
     outcome: Done | AcceptedJob
     awaits: int
+    lines: int
     longest_seconds: float
     traits: ToolTraits
     is_plain: bool
@@ -226,8 +236,11 @@ class Baseline(msgspec.Struct, frozen=True):
 
     def points(self) -> list[int]:
         """Return the awaits at which a body is stopped."""
-        every = list(range(1, self.awaits + 1))
-        return every if len(every) <= MAX_AWAITS else [*every[: MAX_AWAITS - 1], every[-1]]
+        return _spread(self.awaits)
+
+    def line_points(self) -> list[Line]:
+        """Return the lines at which a body is left for dead."""
+        return [Line(number) for number in _spread(self.lines)]
 
     def is_whole(self, effect: object) -> bool:
         """Tell whether an effect is all of it or nothing."""
@@ -240,6 +253,13 @@ class Baseline(msgspec.Struct, frozen=True):
         if effect == self.none:
             return f"nothing ({shown(effect)})"
         return f"all of it ({shown(effect)})" if effect == self.once else f"something else ({shown(effect)})"
+
+
+def _spread(number: int) -> list[int]:
+    """Return the numbers from 1, or some of them from the first to the last when there are many."""
+    if number <= MAX_POINTS:
+        return list(range(1, number + 1))
+    return sorted({1 + index * (number - 1) // (MAX_POINTS - 1) for index in range(MAX_POINTS)})
 
 
 class Bench:
@@ -290,7 +310,9 @@ class Bench:
     async def _clean(self) -> Baseline:
         async with self.scene() as scene:
             none = await scene.look()
+            scene.tool.lines.is_on = True
             outcome = await scene.execute()
+            scene.tool.lines.is_on = False
             if not isinstance(outcome, (Done, AcceptedJob)):
                 raise Unusable(_useless(outcome, scene.tool))
             is_plain_tool = is_plain(scene.case.tool)
@@ -299,6 +321,7 @@ class Bench:
                 once=await scene.look(),
                 outcome=outcome,
                 awaits=0 if is_plain_tool else scene.tool.awaits,
+                lines=scene.tool.lines.count,
                 longest_seconds=0.0 if is_plain_tool and not scene.tool.traits.inline else scene.tool.longest_seconds,
                 traits=scene.tool.traits,
                 is_plain=is_plain_tool,
@@ -314,7 +337,9 @@ def _useless(outcome: FailedCall | OutcomeUnknown, tool: WatchedTool) -> Finding
             f"the body ran, and what it returned cannot be recorded, so the call counts as failed: {said}",
             "return None, booleans, numbers, text, lists, dicts with text keys, or models of them; name artifacts by relative paths",
         )
-    return broken("result", f"the case's own call does not succeed: {said}", "give arguments and a world in which a call succeeds")
+    return broken(
+        "result", f"the case's own call does not succeed: {said}", "give arguments and a world in which a call succeeds"
+    )
 
 
 def _refuse_incomparable(first: Baseline, second: Baseline) -> None:

@@ -12,7 +12,7 @@ from checkrein.errors import PathEscape
 from checkrein.runs.workspace import artifact_of
 from checkrein.testing.tool_bench import Baseline, Bench, Scene
 from checkrein.testing.tool_case import files_below
-from checkrein.testing.tool_report import Finding, advice, broken, kept, listed, not_shown, shown
+from checkrein.testing.tool_report import Finding, advice, broken, counted, kept, listed, not_shown, shown
 from checkrein.testing.tool_watch import WatchedTool
 from checkrein.tools.outcomes import Done, FailedCall, Outcome
 from checkrein.tools.schema import compiled
@@ -33,7 +33,9 @@ async def arguments(bench: Bench) -> AsyncIterator[Finding]:
         try:
             properties = _properties(scene.tool)
         except TypeError as error:
-            yield broken(name, f"the tool has no schema: {error}", "annotate every parameter with a type that JSON can carry")
+            yield broken(
+                name, f"the tool has no schema: {error}", "annotate every parameter with a type that JSON can carry"
+            )
             return
         untyped = [argument for argument, schema in properties.items() if _says_nothing(schema)]
         if untyped:
@@ -43,13 +45,26 @@ async def arguments(bench: Bench) -> AsyncIterator[Finding]:
         before = await scene.look()
         accepted, internal, refused = _tried(scene, properties)
         for wrong in accepted:
-            yield broken(name, f"{wrong} is accepted", "say so in the schema: required, a type, additionalProperties false")
+            yield broken(
+                name, f"{wrong} is accepted", "say so in the schema: required, a type, additionalProperties false"
+            )
         for wrong in internal:
-            yield broken(name, f"{wrong} is not refused, but breaks the check", "let check raise InvalidArguments, which names the place")
+            yield broken(
+                name,
+                f"{wrong} is not refused, but breaks the check",
+                "let check raise InvalidArguments, which names the place",
+            )
         if scene.tool.begun or await scene.look() != before:
-            yield broken(name, "looking whether a call can be made has changed the world", "do nothing in check: it runs before a call is granted")
+            yield broken(
+                name,
+                "looking whether a call can be made has changed the world",
+                "do nothing in check: it runs before a call is granted",
+            )
         elif not (untyped or accepted or internal):
-            yield kept(name, f"{len(properties)} have types; {refused} wrong calls were refused before the body")
+            yield kept(
+                name,
+                f"{counted(len(properties), 'argument')} with types; {counted(refused, 'wrong call')} refused before the body",
+            )
         for item in _undescribed(scene.tool, properties):
             yield item
 
@@ -87,7 +102,10 @@ def _wrong_calls(scene: Scene, properties: Mapping[str, JsonValue]) -> Iterator[
     whole = scene.tool.schema.decoded()
     required = whole.get("required")
     for name in required if isinstance(required, list) else ():
-        yield f"a call without the required {name!r}", JsonObject({key: value for key, value in good.items() if key != name})
+        yield (
+            f"a call without the required {name!r}",
+            JsonObject({key: value for key, value in good.items() if key != name}),
+        )
     for name, schema in properties.items():
         if isinstance(schema, dict):
             alone = compiled(JsonObject({**schema, "$defs": whole.get("$defs") or {}}))
@@ -98,7 +116,9 @@ def _wrong_calls(scene: Scene, properties: Mapping[str, JsonValue]) -> Iterator[
 
 def _undescribed(tool: WatchedTool, properties: Mapping[str, JsonValue]) -> Iterator[Finding]:
     if not tool.description.strip():
-        yield advice("arguments", "the tool has no description", "give the function a docstring: it is what a model reads")
+        yield advice(
+            "arguments", "the tool has no description", "give the function a docstring: it is what a model reads"
+        )
     silent = [name for name, schema in properties.items() if isinstance(schema, dict) and not schema.get("description")]
     if silent:
         yield advice("arguments", f"{listed(silent)} has no description", "describe it under Args: in the docstring")
@@ -115,15 +135,27 @@ async def result(bench: Bench) -> AsyncIterator[Finding]:
             for item in _recorded(outcome, scene.folder, changed):
                 yield item
         if _inputs(scene) != inputs:
-            yield broken("inputs", "the body changed a file of the task's inputs", "read inputs only; write below context.folder()")
+            yield broken(
+                "inputs",
+                "the body changed a file of the task's inputs",
+                "read inputs only; write below context.folder()",
+            )
         if _listing() != here:
-            yield advice("workspace", "files came or went in the current directory", "write below context.folder(), where artifacts are checked and takeovers are safe")
+            yield advice(
+                "workspace",
+                "files came or went in the current directory",
+                "write below context.folder(), where artifacts are checked and takeovers are safe",
+            )
     if base.longest_seconds > BLOCKED_SECONDS:
         seen = f"the body kept the event loop to itself for {base.longest_seconds:.2f} s, and with it every other call, lease and signal"
         yield advice("event loop", seen, "make it a plain function without inline=True: it gets a thread of its own")
     if not base.has_effect:
         seen = "no effect was seen, so nothing below says how often it happens"
-        yield advice("effect", seen, "if the tool changes something, let the case's effect() look at it; if it only reads, all is well")
+        yield advice(
+            "effect",
+            seen,
+            "if the tool changes something, let the case's effect() look at it; if it only reads, all is well",
+        )
 
 
 def _recorded(outcome: Done, folder: Path, changed: set[str]) -> Iterator[Finding]:
@@ -132,13 +164,17 @@ def _recorded(outcome: Done, folder: Path, changed: set[str]) -> Iterator[Findin
         yield broken("result", seen, "return less: a page of it, a summary, or the path of an artifact that holds it")
     missing = [problem for path in outcome.artifacts if (problem := _problem_of(folder, path))]
     for problem in missing:
-        yield broken("artifacts", f"{problem}; in a run the call counts as failed", "write the file below context.folder() before it is named")
+        yield broken(
+            "artifacts",
+            f"{problem}; in a run the call counts as failed",
+            "write the file below context.folder() before it is named",
+        )
     unnamed = sorted(changed - set(outcome.artifacts))
     if unnamed:
         seen = f"wrote {listed(unnamed[:5])} into the run's folder and did not name it, so no check can look at it"
         yield advice("artifacts", seen, "return ToolOutput(value, artifacts=(path, …))")
     if not outcome.truncated and not missing:
-        named = f", and names {len(outcome.artifacts)} artifacts that exist" if outcome.artifacts else ""
+        named = f", and {counted(len(outcome.artifacts), 'artifact')} named and found" if outcome.artifacts else ""
         yield kept("result", f"{len(outcome.result.encoded):,} bytes of JSON, recorded whole{named}")
 
 
@@ -203,7 +239,11 @@ async def twice(bench: Bench) -> AsyncIterator[Finding]:
         first = await scene.execute(key=key)
         second = await scene.execute(key=key, attempt=2)
         effect = await scene.look()
-    for item in _twice(base, (first, second), effect) if base.traits.idempotent else _twice_undeclared(base, (first, second), effect):
+    for item in (
+        _twice(base, (first, second), effect)
+        if base.traits.idempotent
+        else _twice_undeclared(base, (first, second), effect)
+    ):
         yield item
 
 
@@ -234,9 +274,15 @@ def _twice(base: Baseline, outcomes: tuple[Outcome, Outcome], effect: object) ->
 def _twice_undeclared(base: Baseline, outcomes: tuple[Outcome, Outcome], effect: object) -> Iterator[Finding]:
     if effect == base.once and _alike(*outcomes) and base.has_effect:
         seen = "twice under one key has the effect of once, and the same result"
-        yield advice("idempotent=False", seen, "if that is so by design, declare idempotent=True: then a crash in the middle never blocks a run")
+        yield advice(
+            "idempotent=False",
+            seen,
+            "if that is so by design, declare idempotent=True: then a crash in the middle never blocks a run",
+        )
     elif not base.has_effect:
-        yield not_shown("idempotent=False", "no effect was seen", "a tool that only reads can be declared idempotent=True")
+        yield not_shown(
+            "idempotent=False", "no effect was seen", "a tool that only reads can be declared idempotent=True"
+        )
 
 
 def _alike(first: Outcome, second: Outcome) -> bool:

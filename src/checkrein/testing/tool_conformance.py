@@ -23,6 +23,7 @@ from checkrein.testing import tool_calls, tool_crashes, tool_stops
 from checkrein.testing.tool_bench import Bench
 from checkrein.testing.tool_case import MakeCase, ToolCase
 from checkrein.testing.tool_report import Finding, ToolReport, Unusable, declared
+from checkrein.tools.threads import run_in_thread
 
 __all__ = ["SCENARIOS", "ToolConformance", "conform"]
 
@@ -45,13 +46,22 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
 _LEAVE_SECONDS: Final = 1.0
 
 
-async def conform(make: MakeCase, *, scenarios: Sequence[Scenario] = SCENARIOS) -> ToolReport:
-    """Hold a tool to what it declares, and report every promise.
+async def conform(make: MakeCase) -> ToolReport:
+    """Hold a tool to all that it declares, and report every promise.
+
+    It works in a thread and an event loop of its own, so that a body that cannot be stopped holds up nobody.
 
     Args:
         make: makes the case in a fresh folder; called for every scenario anew.
-        scenarios: which ones to run.
     """
+    return await run_in_thread(lambda: _report(make, SCENARIOS), name="tool conformance")
+
+
+def _report(make: MakeCase, scenarios: Sequence[Scenario]) -> ToolReport:
+    return run_bounded(_conform(make, scenarios), seconds=_LEAVE_SECONDS)
+
+
+async def _conform(make: MakeCase, scenarios: Sequence[Scenario]) -> ToolReport:
     with tempfile.TemporaryDirectory(prefix="tool-conformance-", ignore_cleanup_errors=True) as root:
         bench = Bench(make, Path(root))
         case, _ = bench.new_world()
@@ -81,7 +91,7 @@ class ToolConformance(ABC):
 
     def report(self) -> ToolReport:
         """Run all scenarios and return what was found."""
-        return run_bounded(conform(self.make), seconds=_LEAVE_SECONDS)
+        return _report(self.make, SCENARIOS)
 
     def test_arguments_have_types_and_wrong_ones_are_refused_before_the_body(self) -> None:
         """A model is told what to give, and what is wrong never reaches the body."""
@@ -128,6 +138,6 @@ class ToolConformance(ABC):
         self._hold_to(tool_stops.time_limit)
 
     def _hold_to(self, scenario: Scenario) -> None:
-        report = run_bounded(conform(self.make, scenarios=[scenario]), seconds=_LEAVE_SECONDS)
+        report = _report(self.make, [scenario])
         if not report.is_kept:
-            raise AssertionError("\n".join([f"{report.tool} declares {report.declares}", *map(str, report.broken)]))
+            raise AssertionError(report.text(report.broken))

@@ -1,7 +1,8 @@
 """One run that calls the tool once, two workers on one store, and a crash of the first at a chosen point.
 
-The workers, the store and the lifecycle are the real ones. A crash is a worker that never goes on and never renews its lease; a stopped worker is one that does the
-same, and then goes on as if nothing had happened. The invariant: the second worker knows of the first only what the store says.
+The workers, the store and the lifecycle are the real ones. The first worker has a clock of its own, which stands still: so it never renews its lease, and no limit of
+its body strikes while it is dead or stopped. A crash is a worker that never goes on; a stopped worker goes on later as if nothing had happened. The invariant: the
+second worker knows of the first only what the store says.
 """
 
 import asyncio
@@ -20,11 +21,11 @@ from checkrein.runs.task import Task
 from checkrein.runs.worker import Worker, WorkerOptions
 from checkrein.runs.workspace import folder_of
 from checkrein.store import MemoryStore
-from checkrein.testing.crash import CrashPoint
 from checkrein.testing.tool_bench import Bench, StruckClock, within
 from checkrein.testing.tool_case import ToolCase, effect_of, put_files
+from checkrein.testing.tool_lines import Died, Line
 from checkrein.testing.tool_report import Unusable, broken
-from checkrein.testing.tool_watch import Died, Point, WatchedTool
+from checkrein.testing.tool_watch import Point, WatchedTool
 from checkrein.tools.function import tool
 from checkrein.tools.outcomes import RetryPolicy
 from checkrein.verify.functions import FunctionVerifier
@@ -66,12 +67,13 @@ class RunScene:
     """A world with a run in it.
 
     Attributes:
-        clock: the time of leases.
+        clock: the time of leases, and of all workers but the first.
         tool: the tool, watched.
     """
 
     def __init__(self, case: ToolCase, workspace: Path) -> None:
         self.clock = StruckClock()
+        self._first_clock = StruckClock()
         self.tool = WatchedTool(case.tool)
         self._case = case
         self._store = MemoryStore(clock=self.clock)
@@ -83,8 +85,7 @@ class RunScene:
     async def begin(self) -> "asyncio.Task[RunState]":
         """Store the run, and let a first worker, which never renews its lease, advance it."""
         self._run_id = await self._worker("first").submit(self._task)
-        deaf = CrashPoint(at=1, among=("before renew",), deed=_hang).store(self._store)
-        return self._advance(Worker(store=deaf, tasks=[self._task], clock=self.clock, options=_options("first")))
+        return self._advance(self._worker("first"))
 
     def _advance(self, worker: Worker) -> "asyncio.Task[RunState]":
         task = self.clock.spawn(worker.advance(self._run_id), name=f"run of {self.tool.name}")
@@ -92,9 +93,12 @@ class RunScene:
         return task
 
     def _worker(self, name: str) -> Worker:
-        return Worker(store=self._store, tasks=[self._task], clock=self.clock, options=_options(name))
+        clock = self._first_clock if name == "first" else self.clock
+        # Nothing is retried for a failure: each scenario is about one execution, or about a recovery.
+        options = WorkerOptions(name=name, claims="named", lease_seconds=LEASE_SECONDS, retry=RetryPolicy(attempts=1))
+        return Worker(store=self._store, tasks=[self._task], clock=clock, options=options)
 
-    async def crash(self, point: Point) -> bool:
+    async def crash(self, point: Point | Line) -> bool:
         """Let the first worker die at a point, and its lease end; False when the body never got there."""
         reached = asyncio.Event()
 
@@ -102,9 +106,11 @@ class RunScene:
             reached.set()
             if isinstance(point, int):
                 raise Died
-            await _hang("")
+            await asyncio.Event().wait()
 
-        self.tool.at(point, die)
+        if isinstance(point, Line):
+            self.tool.lines.die_at(point)
+        self.tool.at("died" if isinstance(point, Line) else point, die)
         return await self._until(reached, await self.begin())
 
     async def stop(self, point: Point) -> "asyncio.Task[RunState] | None":
@@ -171,6 +177,7 @@ class RunScene:
 
     async def close(self) -> None:
         """Stop what still runs."""
+        self.tool.lines.disarm()
         self._resumed.set()
         for task in self._tasks:
             task.cancel()
@@ -182,6 +189,7 @@ class RunScene:
         """Let a second pass once a job was accepted; while a body runs no time passes, so that no limit strikes."""
         if any(isinstance(item, Accepted) for item in self.tool.returned):
             await self.clock.advance(1.0)
+            await self._first_clock.advance(1.0)
 
     def _refuse_slow(self, what: str) -> None:
         seen = f"{what} within {self._case.patience_seconds:g} s"
@@ -196,11 +204,6 @@ async def run_scene(bench: Bench) -> AsyncIterator[RunScene]:
         yield scene
     finally:
         await scene.close()
-
-
-def _options(name: str) -> WorkerOptions:
-    # Nothing is retried for a failure: each scenario is about one execution, or about a recovery.
-    return WorkerOptions(name=name, claims="named", lease_seconds=LEASE_SECONDS, retry=RetryPolicy(attempts=1))
 
 
 def _task(case: ToolCase, watched: WatchedTool, workspace: Path) -> Task:
@@ -230,10 +233,6 @@ def _task(case: ToolCase, watched: WatchedTool, workspace: Path) -> Task:
 
 def _true(_context: CheckContext) -> bool:
     return True
-
-
-async def _hang(_name: str) -> None:
-    await asyncio.Event().wait()
 
 
 async def _deaf_to_cancellation(event: asyncio.Event) -> None:

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from checkrein.ports.tool import CancelSignal
 from checkrein.testing.tool_bench import Baseline, Bench, Scene, wait_for, within
-from checkrein.testing.tool_report import Finding, advice, broken, kept, not_shown, shown
+from checkrein.testing.tool_report import Finding, advice, broken, counted, kept, not_shown, shown
 from checkrein.testing.tool_runs import run_scene
 from checkrein.tools.outcomes import AcceptedJob, Done, FailedCall, Outcome, OutcomeUnknown
 
@@ -20,7 +20,9 @@ Hold: TypeAlias = Callable[[], AbstractContextManager[object]]
 
 _MOMENT_SECONDS: Final = 0.05
 _REASON: Final = "the run is cancelled"
-_ONE_STEP: Final = "do the effect in one step (a transaction, a rename), or undo it: `except asyncio.CancelledError: …; raise`"
+_ONE_STEP: Final = (
+    "do the effect in one step (a transaction, a rename), or undo it: `except asyncio.CancelledError: …; raise`"
+)
 
 
 async def cancellation(bench: Bench) -> AsyncIterator[Finding]:
@@ -34,7 +36,9 @@ async def cancellation(bench: Bench) -> AsyncIterator[Finding]:
         async with bench.scene() as scene:
             outcome, has_ended = await _cancelled_at(scene, point)
             effect = await scene.look()
-        problem = _not_stopped(base, point, has_ended=has_ended) if is_cancellable else _not_finished(base, outcome, effect)
+        problem = (
+            _not_stopped(base, point, has_ended=has_ended) if is_cancellable else _not_finished(base, outcome, effect)
+        )
         problem = problem or _untrue(base, outcome, effect, promise, f"cancelled {_at(base, point)}")
         if problem is not None:
             yield problem
@@ -76,7 +80,9 @@ def _not_finished(base: Baseline, outcome: Outcome, effect: object) -> Finding |
     if isinstance(outcome, (Done, AcceptedJob)) or (isinstance(outcome, FailedCall) and effect == base.none):
         return None
     seen = f"told by its signal and waited for, the body came to {shown(outcome)} with the effect {base.amount(effect)}"
-    return broken("cancellable=False", seen, "finish and return, or look at context.signal and raise before the effect begins")
+    return broken(
+        "cancellable=False", seen, "finish and return, or look at context.signal and raise before the effect begins"
+    )
 
 
 def _untrue(base: Baseline, outcome: Outcome, effect: object, promise: str, when: str) -> Finding | None:
@@ -90,7 +96,9 @@ def _untrue(base: Baseline, outcome: Outcome, effect: object, promise: str, when
         seen = f"{when}, the body returned {shown(outcome.result.value)} as if all were done, and the effect is {base.amount(effect)}"
         return broken(promise, seen, "raise when the effect did not happen; a returned value is recorded as done")
     if isinstance(outcome, FailedCall) and effect != base.none:
-        seen = f"{when}, the body raised ({outcome.message}) although its effect happened, so a planner would do it again"
+        seen = (
+            f"{when}, the body raised ({outcome.message}) although its effect happened, so a planner would do it again"
+        )
         return broken(promise, seen, "return the result once the effect happened; raise only when it did not")
     return None
 
@@ -111,8 +119,11 @@ async def _in_a_run(bench: Bench, base: Baseline, promise: str) -> Finding:
     if code != "cancelled" or found.status not in {"done", "failed"}:
         seen = f"its run was cancelled and is {code}, with the call {found.status}"
         return broken(promise, seen, "end within the grace of 5 s, or raise what keeps it from ending")
-    places = "while it ran" if base.is_plain else f"at each of its {base.awaits} awaits"
-    return kept(promise, f"cancelled {places} it left nothing or the whole; its run ended as cancelled, with the call {found.status}")
+    places = "while it ran" if base.is_plain else f"at {counted(base.awaits, 'await')}"
+    return kept(
+        promise,
+        f"cancelled {places} it left nothing or the whole; its run ended as cancelled, with the call {found.status}",
+    )
 
 
 async def time_limit(bench: Bench) -> AsyncIterator[Finding]:
@@ -120,7 +131,11 @@ async def time_limit(bench: Bench) -> AsyncIterator[Finding]:
     base = await bench.baseline()
     seconds = base.traits.timeout_seconds
     if seconds is None:
-        yield advice("timeout_seconds=None", "a service that never answers would hold the call for ever", "declare timeout_seconds=…")
+        yield advice(
+            "timeout_seconds=None",
+            "a service that never answers would hold the call for ever",
+            "declare timeout_seconds=…",
+        )
         return
     promise = f"timeout_seconds={seconds:g}"
     for point in base.points():
@@ -133,7 +148,7 @@ async def time_limit(bench: Bench) -> AsyncIterator[Finding]:
         if scene.case.hold is not None and not base.traits.inline:
             yield await _held(scene, base, promise, scene.case.hold)
         elif base.awaits:
-            yield kept(promise, f"at its limit the body stopped, at each of its {base.awaits} awaits")
+            yield kept(promise, f"at its limit the body stopped, at {counted(base.awaits, 'await')}")
         else:
             change = "give the case hold=…, so that its service can be made not to answer"
             yield not_shown(promise, "the body ended by itself, and nobody can stop it halfway", change)
@@ -174,7 +189,9 @@ async def _after_limit(scene: Scene, base: Baseline, outcome: Outcome, key: str)
         return None
     said = f" ({again.message})" if isinstance(again, FailedCall) else ""
     seen = f"{when} the body left {base.amount(effect)}; attempt 2 under the same key left {shown(now)} instead of {shown(base.once)}{said}"
-    return broken("idempotent=True", seen, "expect what a first attempt left, wherever it was stopped, and go on from there")
+    return broken(
+        "idempotent=True", seen, "expect what a first attempt left, wherever it was stopped, and go on from there"
+    )
 
 
 async def _held(scene: Scene, base: Baseline, promise: str, hold: Hold) -> Finding:
@@ -198,7 +215,9 @@ async def _held(scene: Scene, base: Baseline, promise: str, hold: Hold) -> Findi
     if not has_ended:
         await scene.is_idle()
         late = await scene.look()
-        told = f", and did its effect later ({shown(late)}), when nobody expected it any more" if late != at_limit else ""
+        told = (
+            f", and did its effect later ({shown(late)}), when nobody expected it any more" if late != at_limit else ""
+        )
         return _ran_on(base, seconds, "with a service that does not answer", told)
     problem = await _after_limit(scene, base, outcome, key)
     return problem or kept(promise, "with a service that does not answer, the body stopped at its limit")

@@ -1,36 +1,35 @@
-"""A tool under observation: how often its body began and ended, and a hand on it before, after and at each `await` of the body.
+"""A tool under observation: how often its body began and ended, and a hand on it before, after, at each `await` and at each line of the body.
 
-The wrapper changes nothing but what a scenario asks for. Its means is that a coroutine is driven step by step: between two steps the body stands at an `await`, and
-there it can be held, cancelled, or left for dead. The invariant: every act is done at most once, so whoever executes the call again meets the tool as it is.
+The wrapper changes nothing but what a scenario asks for. Its means are two. A coroutine is driven step by step: between two steps the body stands at an `await`, and
+there it can be held, cancelled, or left for dead. And a body's lines are traced while it runs, so that it can be left for dead at any of them. The invariant: every
+act is done at most once, so whoever executes the call again meets the tool as it is.
 """
 
 import asyncio
-import inspect
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
 from typing import Generic, Literal, TypeAlias, TypeVar
 
 from checkrein.clock import SystemClock
 from checkrein.ports.tool import Accepted, PollResult, Reconciliation, Tool, ToolContext, ToolOutput, ToolTraits
+from checkrein.testing.tool_lines import Died, Lines
 from checkrein.tools.calling import Callee
 from checkrein.tools.function import FunctionTool
 from checkrein.values import JsonObject
 
-__all__ = ["Act", "Died", "Point", "WatchedTool", "is_plain"]
+__all__ = ["Act", "Point", "WatchedTool", "is_plain"]
 
 T = TypeVar("T")
 
-Point: TypeAlias = int | Literal["before", "after", "poll"]
-"""A place in an execution: before the body, at its n-th `await`, after the body and before anybody knows of its outcome, before a job is asked about."""
+Point: TypeAlias = int | Literal["before", "died", "after", "poll"]
+"""A place in an execution: before the body, at its n-th `await`, where it died at a line, after the body and before anybody knows of its outcome, before a job is asked
+about.
+"""
 Act: TypeAlias = Callable[[], Awaitable[None]]
 
 
-class Died(BaseException):
-    """Raised by an act: the process that ran the body is gone, and what it held is given back."""
-
-
 def is_plain(tool: Tool) -> bool:
-    """Tell whether a tool's body is a plain function, so that nobody can stand between its steps."""
+    """Tell whether a tool's body is a plain function, which has no awaits."""
     return isinstance(tool, FunctionTool) and not Callee(tool.function, tool.name).is_async
 
 
@@ -38,6 +37,7 @@ class WatchedTool:
     """A tool whose executions are watched; see `checkrein.ports.tool.Tool` for what they do.
 
     Attributes:
+        lines: the lines of its bodies.
         begun: bodies begun.
         returned: what bodies returned.
         raised: what bodies raised, cancellation included.
@@ -47,6 +47,7 @@ class WatchedTool:
     """
 
     def __init__(self, inner: Tool) -> None:
+        self.lines = Lines(inner)
         self.begun = 0
         self.returned: list[ToolOutput | Accepted] = []
         self.raised: list[BaseException] = []
@@ -121,13 +122,20 @@ class WatchedTool:
         if act is not None:
             await act()
 
-    def time(self, seconds: float) -> None:
-        """Note how long a body ran without giving way."""
-        self.longest_seconds = max(self.longest_seconds, seconds)
+    def step(self, steps: Generator[object, object, T], error: BaseException | None) -> object:
+        """Let a body go on to its next `await`, and return what it waits for.
 
-    def now(self) -> float:
-        """Return seconds of real time."""
-        return self._clock.monotonic()
+        Raises:
+            StopIteration: it returned.
+            Died: it was left for dead at a line.
+            BaseException: whatever it raises.
+        """
+        started = self._clock.monotonic()
+        try:
+            with self.lines.traced():
+                return steps.send(None) if error is None else steps.throw(error)
+        finally:
+            self.longest_seconds = max(self.longest_seconds, self._clock.monotonic() - started)
 
 
 class _Stepped(Generic[T]):
@@ -143,38 +151,28 @@ class _Stepped(Generic[T]):
         count = 0
         while True:
             try:
-                waits_for = self._step(steps, error)
+                waits_for = self._tool.step(steps, error)
             except StopIteration as end:
-                return end.value
-            finally:
                 self._tool.awaits = count
+                return end.value
+            except Died:
+                yield from self._never()
             count, error = count + 1, None
             try:
-                yield from _generator(self._tool.reach(count))
+                yield from self._tool.reach(count).__await__()
                 yield waits_for
             except Died:
-                _leave(steps)
-                yield from _generator(asyncio.Event().wait())
+                with suppress(Exception):
+                    # What it holds (a transaction, a file) is given back, as the end of its process would.
+                    steps.close()
+                yield from self._never()
             except GeneratorExit:
                 steps.close()
                 raise
             except BaseException as caught:  # noqa: BLE001  handed to the body, which stands at this await
                 error = caught
 
-    def _step(self, steps: Generator[object, object, T], error: BaseException | None) -> object:
-        started = self._tool.now()
-        try:
-            return steps.send(None) if error is None else steps.throw(error)
-        finally:
-            self._tool.time(self._tool.now() - started)
-
-
-def _generator(work: Awaitable[object]) -> Generator[object, object, object]:
-    return work.__await__()
-
-
-def _leave(steps: Generator[object, object, object]) -> None:
-    """Close a body that never goes on, so that what it holds (a transaction, a file) is given back, as the end of its process would."""
-    if inspect.isgenerator(steps) or hasattr(steps, "close"):
-        with suppress(Exception):
-            steps.close()
+    def _never(self) -> Generator[object, object, None]:
+        """Be dead: tell whoever waits for it, and never go on."""
+        yield from self._tool.reach("died").__await__()
+        yield from asyncio.Event().wait().__await__()
