@@ -42,7 +42,7 @@ from checkrein.runs.journal import Journal, head_of
 from checkrein.runs.task import Task
 from checkrein.values import NULL, JsonData, clean_text
 
-__all__ = ["Commands", "Reconciled", "RunPull", "find_run"]
+__all__ = ["Commands", "Reconciled", "RunPull", "find_run", "pull_at"]
 
 _DECIDED: Final = frozenset({"permission", "answer"})
 _Build: TypeAlias = Callable[[RunState, SessionState], Sequence[EventData]]
@@ -78,6 +78,13 @@ class RunPull(msgspec.Struct, frozen=True):
     version: int
     phase: Phase
     pull: PullRequest | None
+
+
+def pull_at(state: RunState, session: SessionState) -> RunPull:
+    """Return what a run waits for from a caller, as its folds have it."""
+    brought = {call.call_id for call in state.open_calls if call.is_pull}
+    pull = None if state.phase.is_terminal else pull_of(session, state.budget, only=brought)
+    return RunPull(state.run_id, state.version, state.phase, pull)
 
 
 async def find_run(store: RunStore, prefix: str) -> str:
@@ -271,9 +278,7 @@ class Commands:
             StoreError: the store could not be read.
         """
         journal = await Journal.open(self._store, run_id, clock=self._clock, ids=self._ids)
-        state = journal.state
-        brought = {call.call_id for call in state.open_calls if call.is_pull}
-        return RunPull(run_id, state.version, state.phase, pull_of(journal.session, state.budget, only=brought))
+        return pull_at(journal.state, journal.session)
 
     async def close(self, run_id: str, text: str) -> RunState:
         """End a blocked run without success.
@@ -322,9 +327,21 @@ class Commands:
                 return journal.state
 
     async def _is_known(self, journal: Journal, build: _Build, request_id: str) -> bool:
-        first = build(journal.state, journal.session)[0]
-        return await journal.accepted_before(
-            Event(run_id=journal.run_id, event_id=request_id, expected_version=0, at=0.0, actor=self._actor, data=first)
+        """Tell whether the command was accepted before: where its event stands, the command would have said the same."""
+        found = await self._store.find_event(journal.run_id, request_id)
+        if found is None:
+            return False
+        then = await journal.at(found[0])
+        facts = build(then.state, then.session)
+        return bool(facts) and await journal.accepted_before(
+            Event(
+                run_id=journal.run_id,
+                event_id=request_id,
+                expected_version=0,
+                at=0.0,
+                actor=self._actor,
+                data=facts[0],
+            )
         )
 
 

@@ -85,6 +85,17 @@ class Journal:
         state, session = _folded(await store.read(run_id), run_id)
         return cls(store, state, session, (clock, ids))
 
+    async def at(self, version: int) -> "Journal":
+        """Return the run as it stood at an earlier version, to be looked at only.
+
+        Raises:
+            DamagedLog: the log is not what it must be.
+            StoreError: the store cannot be read.
+        """
+        bodies = await self.store.read(self.run_id)
+        state, session = _folded(bodies[: max(1, version)], self.run_id)
+        return Journal(self.store, state, session, (self._clock, self._ids))
+
     async def refresh(self) -> bool:
         """Read what others appended; True when there was anything.
 
