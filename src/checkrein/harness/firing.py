@@ -70,7 +70,7 @@ class HookFirer:
     ) -> Verdict:
         """Return what the hooks of a topic say of a subject, calling them at most once.
 
-        A pause of the topic that was answered in this session is not begun anew: only the subscribers after the one that asked are called, with the
+        A pause of the topic that was answered before is not begun anew: only the subscribers after the one that asked are called, with the
         decision, and a decision that denies is an abort.
 
         Args:
