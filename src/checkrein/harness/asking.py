@@ -5,7 +5,7 @@ stop. One function asks both, so that they can replace each other while a sessio
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import msgspec
@@ -27,14 +27,14 @@ class PlanningRequest(msgspec.Struct, frozen=True):
     Attributes:
         turn: the number of the turn.
         state: the session; `failure` is what the planning must answer.
-        read_transcript: returns the transcript that the turn answers; costs what its new messages cost.
+        read_transcript: reads the transcript that the turn answers; costs what its new messages cost.
         read_tools: returns the tools of the session as a model sees them.
         signal: set when the answer is not wanted any more.
     """
 
     turn: int
     state: SessionState
-    read_transcript: Callable[[], Sequence[Message]]
+    read_transcript: Callable[[], Awaitable[Sequence[Message]]]
     read_tools: Callable[[], tuple[ToolSchema, ...]]
     signal: CancelSignal
 

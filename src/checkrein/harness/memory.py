@@ -179,10 +179,10 @@ class MemoryHost:
         """Ask the planner."""
         told = replace(self.session, failure=failure_to_answer(self.session, self._on_failure))
         return await planned(
-            self.planner, PlanningRequest(turn, told, self._transcript_now, self._schemas, CancelSignal())
+            self.planner, PlanningRequest(turn, told, self._read_transcript, self._schemas, CancelSignal())
         )
 
-    def _transcript_now(self) -> Sequence[Message]:
+    async def _read_transcript(self) -> Sequence[Message]:
         events = self.log.events
         self._transcript, self._folded = fold_transcript(events[self._folded :], self._transcript), len(events)
         return self._transcript.messages

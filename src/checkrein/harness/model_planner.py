@@ -71,7 +71,7 @@ class ModelPlanner:
         """
         asked = ModelRequest(
             f"request-{request.turn:03}",
-            request.read_transcript(),
+            await request.read_transcript(),
             request.read_tools() if self._tools is None else self._tools,
             self._settings,
         )

@@ -463,7 +463,11 @@ async def test_a_request_that_is_not_wanted_any_more_ends_cancelled() -> None:
 
     model = ScriptedModel([told])
     state = HarnessLoop(planner=lambda _goal, _history, _error: []).session
-    request = PlanningRequest(1, state, lambda: (UserMessage("u", "x"),), tuple, signal)
+
+    async def transcript() -> tuple[UserMessage, ...]:
+        return (UserMessage("u", "x"),)
+
+    request = PlanningRequest(1, state, transcript, tuple, signal)
     with pytest.raises(asyncio.CancelledError, match="enough"):
         await planned(ModelPlanner(model), request)
 
