@@ -14,7 +14,7 @@ from checkrein.kernel.budget import Limit
 from checkrein.kernel.events import Cause
 from checkrein.kernel.state import Phase, RunState
 
-__all__ = ["commands_for", "end_line", "print_causes", "print_end"]
+__all__ = ["commands_for", "end_line", "more_of", "print_causes", "print_end"]
 
 _STYLES = {Phase.SUCCEEDED: "bold green", Phase.FAILED: "bold red", Phase.BLOCKED: "bold yellow"}
 
@@ -76,35 +76,52 @@ def print_causes(screen: Screen, state: RunState) -> None:
     for cause in state.causes:
         message = screen.with_commands(cause.message, state.run_id)
         # Nobody can permit what they were not shown to its end.
-        text = shown(message, limit=len(message)) if cause.kind == "permission" else shown(message)
+        text = shown(message, limit=len(message)) if cause.call_id else shown(message)
         screen.line((f"{shown(cause.id)}: ", "yellow"), text, indent=2)
+        call = state.open_call(cause.call_id)
+        if call is not None and call.is_pull:
+            arguments = call.arguments.encoded.decode()
+            screen.line(("arguments: ", "dim"), shown(arguments, limit=len(arguments)), indent=6)
         for command in commands_for(screen, state, cause):
             screen.copyable(shown(command), indent=6)
 
 
 def commands_for(screen: Screen, state: RunState, cause: Cause) -> Iterator[str]:
-    """Yield the commands that answer a cause."""
-    run_id = state.run_id
+    """Yield the commands that answer a cause; each names what it answers, so that it cannot be taken for what is asked later."""
+    for words in _answers(state, cause):
+        yield screen.command(words[0], state.run_id, *words[1:])
+    if all(call.is_pull for call in state.open_calls):
+        yield screen.command("unblock", state.run_id, cause.id, "--close", "TEXT")
+
+
+def _answers(state: RunState, cause: Cause) -> Iterator[tuple[str, ...]]:
+    """Yield command and words after the run's id."""
+    kind, _, subject = cause.id.partition(":")
     match cause.kind:
         case "budget":
-            yield screen.command("extend", run_id, f"--{cause.detail.replace('_', '-')}", str(_more_of(state, cause)))
+            yield "extend", f"--{cause.detail.replace('_', '-')}", str(more_of(state, cause.detail))
         case "permission":
-            yield screen.command("unblock", run_id, cause.id, "--answer", "allow")
-            yield screen.command("unblock", run_id, cause.id, "--answer", "deny")
+            yield "approve", cause.call_id
+            yield "deny", cause.call_id
         case "reconcile":
             for outcome in ("done", "failed", "unknown"):
-                yield screen.command("unblock", run_id, cause.id, "--outcome", outcome)
+                yield "unblock", cause.id, "--outcome", outcome
         case "code_changed":
-            yield screen.command("resume", run_id, "--trust")
+            yield "resume", "--trust"
+        case "answer" if kind == "review":
+            yield "approve", cause.call_id or subject
+            yield "deny", cause.call_id or subject
+        case "answer" if kind == "answer" and cause.call_id:
+            yield "answer", cause.call_id, "JSON"
+        case "answer" if kind == "planner":
+            yield "approve", cause.id
         case "answer" | "verifier":
-            yield screen.command("unblock", run_id, cause.id)
-    if not state.open_calls:
-        yield screen.command("unblock", run_id, cause.id, "--close", "TEXT")
+            yield "unblock", cause.id
 
 
-def _more_of(state: RunState, cause: Cause) -> int:
+def more_of(state: RunState, name: str) -> int:
     """Return how much more of a limit lets the run go on: as much again, and more where it was overdrawn by more."""
-    limit = msgspec.convert(cause.detail, Limit)
+    limit = msgspec.convert(name, Limit)
     allowed, used = state.budget.limits.limit(limit) or 0, state.budget.taken(limit)
     return max(1, math.ceil(allowed), math.floor(used - allowed) + 1)
 

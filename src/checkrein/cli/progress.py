@@ -20,6 +20,7 @@ from checkrein.kernel.events import (
     FollowUpQueued,
     LeaseTaken,
     PlanAccepted,
+    PlanDraft,
     SteerQueued,
     StepEnd,
     ToolAccepted,
@@ -116,16 +117,18 @@ class PlainReporter:
         elif isinstance(data, Blocked):
             # What it waits for, and how that is answered, follows when the run rests.
             self._screen.line(f"blocked by {shown(data.cause.id)}")
-        elif isinstance(data, _NOTEWORTHY) or self._is_second_try(event):
+        elif self._is_noteworthy(event):
             self._screen.line(shown(words(data)))
 
     @staticmethod
-    def _is_second_try(event: Event) -> bool:
+    def _is_noteworthy(event: Event) -> bool:
         data = event.data
         return (
-            (isinstance(data, ToolGranted) and data.attempt > 1)
+            isinstance(data, _NOTEWORTHY)
+            or (isinstance(data, ToolGranted) and data.attempt > 1)
             or (isinstance(data, LeaseTaken) and data.takeover)
             or (isinstance(data, TurnFinished) and bool(data.error))
+            or (isinstance(data, PlanDraft) and bool(data.dropped))
         )
 
     def _step(self, data: StepEnd, view: RunView) -> None:

@@ -10,8 +10,9 @@ from checkrein.kernel.budget import LIMITS
 from checkrein.kernel.events import RUN_EVENT_TYPES, Event
 from checkrein.kernel.state import RunState
 from checkrein.ports.store import RunRow
+from checkrein.runs.commands import RunPull
 
-__all__ = ["end_record", "event_record", "row_record"]
+__all__ = ["end_record", "event_record", "pull_record", "pushed_record", "row_record"]
 
 _LIFECYCLE = frozenset(RUN_EVENT_TYPES)
 
@@ -43,6 +44,23 @@ def end_record(state: RunState) -> dict[str, object]:
         "checks": [{"id": check.spec.id, "passed": check.passed, "message": check.text} for check in checks_of(state)],
         "budget": budget,
     }
+
+
+def pull_record(found: RunPull) -> dict[str, object]:
+    """Return what a run waits for from a caller; null for what is not there when nothing is asked."""
+    pull = found.pull
+    return {
+        **pushed_record(found),
+        "kind": None if pull is None else pull.kind,
+        "reason": None if pull is None else pull.reason,
+        "state": None if pull is None else str(pull.state),
+        "payload": None if pull is None else dict(pull.payload),
+    }
+
+
+def pushed_record(state: RunState | RunPull) -> dict[str, object]:
+    """Return where a run stands after an answer."""
+    return {"run_id": state.run_id, "version": state.version, "phase": str(state.phase)}
 
 
 def row_record(row: RunRow) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """The grammar of the commands that speak to a run: arguments, options, and their help. Nothing is done here."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
@@ -38,6 +38,53 @@ def cancel(run: str, /, *, reason: str = "cancelled by request", common: Common 
     from checkrein.cli.commands.cancel import cancel as command
 
     return perform(command(common.invocation(), run, reason))
+
+
+def approve(run: str, call: str = "", /, *, request_id: str = "", common: Common = COMMON) -> int:
+    """Say yes to a call, or to whatever else waits for a decision; a planner that failed is asked again.
+
+    Args:
+        run: The run's id, or its beginning.
+        call: The call's id, or what a review is about, as show prints it; not needed when only one is open.
+        request_id: The same id is the same decision.
+        common: Store and output.
+    """
+    from checkrein.cli.commands.approve import DecideOptions, decide
+
+    options = DecideOptions(run=run, call=call, verdict="allow", request_id=request_id)
+    return perform(decide(common.invocation(), options))
+
+
+def deny(run: str, call: str = "", /, *, reason: str = "", request_id: str = "", common: Common = COMMON) -> int:
+    """Say no to a call, or to whatever else waits for a decision; the planner is told.
+
+    Args:
+        run: The run's id, or its beginning.
+        call: The call's id, or what a review is about, as show prints it; not needed when only one is open.
+        reason: Why; the planner is told it.
+        request_id: The same id is the same decision.
+        common: Store and output.
+    """
+    from checkrein.cli.commands.approve import DecideOptions, decide
+
+    options = DecideOptions(run=run, call=call, verdict="deny", reason=reason, request_id=request_id)
+    return perform(decide(common.invocation(), options))
+
+
+def answer(run: str, /, *call_json: str, error: str = "", request_id: str = "", common: Common = COMMON) -> int:
+    """Bring the result of a call that the task has no tool for.
+
+    Args:
+        run: The run's id, or its beginning.
+        call_json: The call's id, not needed when only one is open; then what it returned as JSON, or - to read that from standard input.
+        error: Instead of a result: why the call has failed.
+        request_id: The same id is the same answer.
+        common: Store and output.
+    """
+    from checkrein.cli.commands.answer import AnswerOptions, answer as command
+
+    options = AnswerOptions(run=run, words=call_json, error=error, request_id=request_id)
+    return perform(command(common.invocation(), options))
 
 
 @Parameter(name="*")
@@ -101,10 +148,50 @@ def extend(run: str, /, *, more: More = More(), common: Common = COMMON) -> int:
     return perform(command(common.invocation(), run, Amounts(**asdict(more))))
 
 
+def pull(run: str = "", /, *, wait: bool = False, common: Common = COMMON) -> int:
+    """Print as JSON what a run waits for from a caller: a result, a decision, or more budget; of all runs when none is named.
+
+    Exits 0 when something is asked; otherwise kind is null, and the exit code is that of the run.
+
+    Args:
+        run: The run's id, or its beginning.
+        wait: Wait until something is asked, or the run has ended.
+        common: Store and output.
+    """
+    from checkrein.cli.commands.pull import PullOptions, pull as command
+
+    return perform(command(replace(common, json_lines=True).invocation(), PullOptions(run=run, wait=wait)))
+
+
+def push(
+    run: str, answer: str = "-", /, *, version: int | None = None, request_id: str = "", common: Common = COMMON
+) -> int:
+    """Answer what pull printed, in JSON; each answer is taken once.
+
+    An answer has one of result, error, decision, extend and close, and call_id when several calls are open.
+
+    Args:
+        run: The run's id, or its beginning.
+        answer: The answer; - or nothing reads it from standard input.
+        version: The version that pull printed; the answer is refused when the log has moved on since.
+        request_id: The same id is the same answer.
+        common: Store and output.
+    """
+    from checkrein.cli.commands.push import PushOptions, push as command
+
+    options = PushOptions(run=run, answer=answer, version=version, request_id=request_id)
+    return perform(command(replace(common, json_lines=True).invocation(), options))
+
+
 SPEAKING: dict[str, Callable[..., object]] = {
     "steer": steer,
     "cancel": cancel,
-    "unblock": unblock,
+    "approve": approve,
+    "deny": deny,
+    "answer": answer,
     "extend": extend,
+    "unblock": unblock,
+    "pull": pull,
+    "push": push,
 }
 """The commands of this group by name, in the order of the help."""

@@ -96,6 +96,7 @@ def _text(event: Event, names: dict[str | int, str]) -> str:
         return f"not proved: {', '.join(item.check for item in data.findings)}"
     is_plain_grant = isinstance(data, ToolGranted | TurnGranted) and data.attempt == 1
     is_plain_answer = isinstance(data, TurnFinished) and not data.error
-    if isinstance(data, _BOOKKEEPING) or is_plain_grant or is_plain_answer:
+    is_dropped = isinstance(data, PlanDraft) and bool(data.dropped)
+    if (isinstance(data, _BOOKKEEPING) and not is_dropped) or is_plain_grant or is_plain_answer:
         return ""
     return words(data) + (f" ({event.actor})" if event.epoch is None else "")

@@ -6,11 +6,13 @@ The invariant: what is shown is folded from the run's log alone, so a live pictu
 from collections.abc import Iterable
 
 from checkrein.codec.wire import decode_event
+from checkrein.errors import DamagedLog
 from checkrein.kernel.events import Event, StepSpec
 from checkrein.kernel.run import fold_run
 from checkrein.kernel.session import fold_session
 from checkrein.kernel.session_state import EndedStep, SessionState, StepStatus
 from checkrein.kernel.state import RunState
+from checkrein.ports.store import RunStore
 
 __all__ = ["RunView", "step_name"]
 
@@ -30,6 +32,17 @@ class RunView:
         self.state: RunState | None = None
         self.session = SessionState()
         self.version = 0
+
+    @property
+    def folded(self) -> RunState:
+        """The lifecycle, once something was read; every log has its first event.
+
+        Raises:
+            DamagedLog: nothing was read yet.
+        """
+        if self.state is None:
+            raise DamagedLog(self.run_id, 0, "it is empty")
+        return self.state
 
     def take(self, body: bytes) -> Event:
         """Fold one more event, and return it.
@@ -51,6 +64,28 @@ class RunView:
         """
         for body in bodies:
             self.take(body)
+
+    async def catch_up(self, store: RunStore) -> None:
+        """Fold all that the store has: whole batches, because none is seen in part.
+
+        Raises:
+            RunNotFound: there is no such run.
+            DamagedLog: its log is not what it must be.
+            StoreError: the store cannot be read.
+        """
+        self.take_all(await store.read(self.run_id, self.version))
+
+    async def wait_for_news(self, store: RunStore) -> None:
+        """Fold what comes next, once there is anything; return at once when nothing can follow.
+
+        Raises:
+            RunNotFound: there is no such run.
+            DamagedLog: its log is not what it must be.
+            StoreError: the store cannot be read.
+        """
+        async for _ in store.follow(self.run_id, self.version):
+            break
+        await self.catch_up(store)
 
     def steps(self) -> tuple[tuple[StepSpec, StepStatus], ...]:
         """Return every step that ended, of this plan and of earlier ones, then those of this plan that have not."""

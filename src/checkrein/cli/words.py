@@ -9,6 +9,7 @@ from functools import singledispatch
 from checkrein.cli.figures import counted
 from checkrein.kernel import events as facts
 from checkrein.kernel.budget import LIMITS, Amounts
+from checkrein.kernel.state import PULL
 from checkrein.values import JsonData, JsonObject, as_data, as_object, shorten
 
 __all__ = ["amounts_in_words", "owner_in_words", "words"]
@@ -130,6 +131,8 @@ def _tool_granted(data: facts.ToolGranted) -> str:
 
 @words.register
 def _tool_accepted(data: facts.ToolAccepted) -> str:
+    if data.handle == PULL:
+        return f"call {data.call_id} waits for its result from outside"
     return f"call {data.call_id} accepted as job {data.handle}: no result yet"
 
 
@@ -177,8 +180,29 @@ def _blocked(data: facts.Blocked) -> str:
 
 @words.register
 def _unblocked(data: facts.Unblocked) -> str:
+    kind, _, subject = data.cause_id.partition(":")
+    if kind == "answer":
+        return f"call {subject} is answered"
+    if kind in {"permission", "review"}:
+        return f"{_asked_about(subject)} {_decision(data.answer)}"
+    if kind == "planner":
+        return f"the planner is asked again (turn {subject})"
     answer = "" if data.answer.value is None else _short(data.answer)
     return _with(f"{data.cause_id} answered", answer)
+
+
+def _asked_about(subject: str) -> str:
+    """Return what a decision is about, in words; ids of calls begin with a digit."""
+    return f"call {subject}" if subject[:1].isdigit() else subject.replace(":", " ", 1)
+
+
+def _decision(answer: JsonData) -> str:
+    value = answer.value
+    if value == "deny":
+        return "denied"
+    if isinstance(value, dict) and set(value) == {"deny"}:
+        return f"denied: {value['deny']}"
+    return "allowed" if value is None or value == "allow" else f"answered: {_short(answer)}"
 
 
 @words.register
@@ -204,7 +228,9 @@ def _turn_start(data: facts.TurnStart) -> str:
 
 @words.register
 def _plan_draft(data: facts.PlanDraft) -> str:
-    return _with(f"the planner returned {counted(len(data.steps), 'step')}", data.dropped)
+    if data.dropped:
+        return f"draft dropped: {data.dropped}"
+    return f"the planner returned {counted(len(data.steps), 'step')}"
 
 
 @words.register
@@ -234,7 +260,8 @@ def _tool_result(data: facts.ToolResultGiven) -> str:
 
 @words.register
 def _tool_error(data: facts.ToolErrorGiven) -> str:
-    return f"step {data.step_id} has an error ({data.kind}): {data.message}"
+    what = "has an error" if data.call_id else "makes no call"
+    return f"step {data.step_id} {what} ({data.kind}): {data.message}"
 
 
 @words.register
@@ -244,12 +271,17 @@ def _budget_warn(data: facts.BudgetWarn) -> str:
 
 @words.register
 def _session_pause(data: facts.SessionPause) -> str:
-    return f"paused: {data.reason}"
+    asked = ", ".join(f"{call.name} ({call.call_id})" for call in data.calls if call.asks)
+    return _with(f"paused: {data.reason}" + (f"; may be called? {asked}" if asked else ""), data.message)
 
 
 @words.register
 def _session_resume(data: facts.SessionResume) -> str:
-    return _with("resumed", data.topic)
+    if data.extra is not None:
+        return f"resumed with {amounts_in_words(data.extra)} more"
+    if data.topic == "budget":
+        return f"resumed: {data.subject.replace('_', ' ')} extended"
+    return f"resumed: {_asked_about(data.subject)} {_decision(data.decision)}" if data.subject else "resumed"
 
 
 @words.register

@@ -29,7 +29,11 @@ __all__ = ["answer_events", "decision_events", "extension_events", "limit_causes
 
 def answer_events(state: RunState, session: SessionState, facts: Sequence[SessionData]) -> tuple[EventData, ...]:
     """Return the batch for the facts that an answer came to; empty for the same pull again."""
-    return tuple(event for fact in facts for event in _events_of(state, session, fact))
+    events = tuple(event for fact in facts for event in _events_of(state, session, fact))
+    if any(isinstance(fact, SessionComplete) for fact in facts):
+        # Only a blocked run may be ended by a person, so what blocks it is not answered before its end.
+        return tuple(event for event in events if not isinstance(event, Unblocked))
+    return events
 
 
 def _events_of(state: RunState, session: SessionState, fact: SessionData) -> tuple[EventData, ...]:

@@ -19,8 +19,8 @@ def pause_causes(pause: SessionPause, warn: BudgetWarn | None = None) -> list[Ca
         return [call_cause(call) for call in asking]
     subject = pause.subject or pause.topic or "hook"
     text = (
-        f"{pause.reason}{f' ({pause.message})' if pause.message else ''}: look at it, then `checkrein unblock RUN review:{subject} "
-        "--answer allow`, or `--answer deny`"
+        f"{pause.reason}{f' ({pause.message})' if pause.message else ''}: look at it, then `checkrein approve RUN review:{subject}`, "
+        f"or `checkrein deny RUN review:{subject}`"
     )
     return [Cause(id=f"review:{subject}", kind="answer", detail=pause.reason, message=text)]
 
@@ -54,7 +54,7 @@ def call_cause(call: HeldCall) -> Cause:
 
 def planner_cause(turn: int, message: str) -> Cause:
     """Return what a planner that failed waits for."""
-    text = f"the planner failed: {message}; correct it and let it be asked again with `checkrein unblock RUN planner:{turn}`"
+    text = f"the planner failed: {message}; correct it and let it be asked again with `checkrein approve RUN planner:{turn}`"
     return Cause(id=f"planner:{turn}", kind="answer", detail="planner_failed", message=text)
 
 

@@ -65,7 +65,11 @@ async def unblock(invocation: Invocation, options: UnblockOptions) -> Exit:
                 f"the run waits for no {options.cause!r}; it waits for {', '.join(cause.id for cause in before.causes)}"
             )
             raise Usage(msg)
-        return await answered(invocation, store, await commands.close(run_id, options.close), "closed")
+        # Calls whose results callers bring are closed with the session; any other open call must be reconciled first.
+        brought = before.open_calls and all(call.is_pull for call in before.open_calls)
+        close = {"close": options.close}
+        after = await (commands.respond(run_id, close) if brought else commands.close(run_id, options.close))
+        return await answered(invocation, store, after, "closed")
 
 
 def _answer(text: str) -> JsonData:
