@@ -19,7 +19,10 @@ if TYPE_CHECKING:
         IllegalTransition,
         Rejected,
     )
+    from checkrein.harness.hooks import SKIP, HookAbort, Pause
+    from checkrein.harness.loop import HarnessLoop
     from checkrein.harness.planners import Plan, Step
+    from checkrein.harness.pulls import PullRequest, SessionResult
     from checkrein.kernel.budget import Budget
     from checkrein.kernel.state import Phase, RunState
     from checkrein.loop.events import AgentEvent, RunResult
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from checkrein.tools.registry import ToolRegistry
 
 __all__ = [
+    "SKIP",
     "Accepted",
     "Agent",
     "AgentBusyError",
@@ -49,13 +53,18 @@ __all__ = [
     "CheckreinError",
     "EventStream",
     "FatalToolError",
+    "HarnessLoop",
+    "HookAbort",
     "IllegalTransition",
     "ModelResponse",
+    "Pause",
     "Phase",
     "Plan",
+    "PullRequest",
     "Rejected",
     "RunResult",
     "RunState",
+    "SessionResult",
     "Step",
     "Task",
     "Text",
@@ -72,6 +81,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
+    "SKIP": "checkrein.harness.hooks",
     "Accepted": "checkrein.ports.tool",
     "Agent": "checkrein.agent.agent",
     "AgentBusyError": "checkrein.errors",
@@ -86,13 +96,18 @@ _HOMES: Final = {
     "CheckreinError": "checkrein.errors",
     "EventStream": "checkrein.streams",
     "FatalToolError": "checkrein.errors",
+    "HarnessLoop": "checkrein.harness.loop",
+    "HookAbort": "checkrein.errors",
     "IllegalTransition": "checkrein.errors",
     "ModelResponse": "checkrein.ports.model",
+    "Pause": "checkrein.harness.hooks",
     "Phase": "checkrein.kernel.state",
     "Plan": "checkrein.harness.planners",
+    "PullRequest": "checkrein.harness.pulls",
     "Rejected": "checkrein.errors",
     "RunResult": "checkrein.loop.events",
     "RunState": "checkrein.kernel.state",
+    "SessionResult": "checkrein.harness.pulls",
     "Step": "checkrein.harness.planners",
     "Task": "checkrein.runs.task",
     "Text": "checkrein.messages",

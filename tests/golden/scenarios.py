@@ -155,9 +155,12 @@ def _evidence_at(position: int) -> tuple[Evidence, ...]:
     )
 
 
-def repaired() -> tuple[Event, ...]:
-    """A run that is blocked, extended, in doubt, repaired, and succeeds."""
-    before: tuple[tuple[EventData, int | None], ...] = (
+_Facts = tuple[tuple[EventData, int | None], ...]
+
+
+def _written() -> _Facts:
+    """Return what happened up to the first step's end."""
+    return (
         (Received(task=TASK, budget=Budget(cost=2.5, tokens=None), request_id="order-1", parent="parent"), None),
         (SessionStart(goal=TASK.goal), None),
         (LeaseTaken(lease=1, owner="one", folder=RUN), 1),
@@ -185,6 +188,12 @@ def repaired() -> tuple[Event, ...]:
         (ToolResultGiven(step_id="write", call_id="1.0", result=JsonData({"bytes": 7})), 1),
         (ToolDone(call_id="1.0", result=JsonData({"bytes": 7}), artifacts=(Artifact("report.md", DIGEST),)), 1),
         (StepEnd(step_id="write", status="done", result=JsonData({"bytes": 7})), 1),
+    )
+
+
+def _paid() -> _Facts:
+    """Return what happened then: a limit, a takeover, an approval, a doubt, a job, and a check that failed once."""
+    return (
         (BudgetReserved(child="fedcba9876543210", amounts=Amounts(turns=2)), 1),
         (BudgetSettled(child="fedcba9876543210", used=Amounts(turns=1, cost=0.25)), 1),
         (BudgetWarn(limit="tool_calls", used=2, allowed=2), 1),
@@ -221,7 +230,12 @@ def repaired() -> tuple[Event, ...]:
         (CheckFailed(findings=(Finding("file:report.md", "report.md", "empty", "it is empty"),), evidence=EVIDENCE), 2),
         (WorkDone(), 2),
     )
-    end: tuple[tuple[EventData, int | None], ...] = (
+
+
+def repaired() -> tuple[Event, ...]:
+    """A run that is blocked, extended, in doubt, repaired, and succeeds."""
+    before = _written() + _paid()
+    end: _Facts = (
         (SessionComplete(reason="goal_met", unread=("n2",)), 2),
         (CheckPassed(evidence=_evidence_at(len(before)), reread=(Artifact("report.md", DIGEST),)), 2),
     )
