@@ -3,11 +3,12 @@
 Pure conversions. The log keeps `StepSpec`s; planners and hooks speak of `Step`s, which anybody can make; a pause keeps what hooks made of a draft as plain data.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import msgspec
 
+from checkrein.errors import DataError
 from checkrein.harness.planners import PlannerFailed, Step, checked_steps, record_of, step_of
 from checkrein.kernel.events import PlanCommit, PlanDraft, PlanReason, StepSpec
 from checkrein.kernel.session_state import SessionState
@@ -81,4 +82,7 @@ def arguments_of(value: object) -> JsonObject:
     Raises:
         DataError: it is no object with a JSON form.
     """
-    return JsonObject(cast("dict[str, object]", value))
+    if not isinstance(value, Mapping):
+        msg = f"they are {type(value).__name__}"
+        raise DataError(msg)
+    return JsonObject(cast("Mapping[str, object]", value))

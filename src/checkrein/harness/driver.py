@@ -64,7 +64,9 @@ class SessionDriver:
         if self._reviews:
             # An id may come back in a later plan: what was said of the step that had it before says nothing of this one.
             self._reviews = {name: fired for name, fired in self._reviews.items() if name in session.reviewing}
-        is_watched = bool(self._reviews) or self._hooks.has_subscribers("after_step")
+        is_watched = bool(self._reviews) or any(
+            self._firer.is_wanted("after_step", f"step:{step_id}") for step_id in session.reviewing
+        )
         reviewed = self._reviews if is_watched else session.reviewing
         effect = next_effect(session, self._host.budget(), self._on_failure, reviewed=reviewed)
         if isinstance(effect, AskPlanner) and effect.is_held and self._host.counts_held_requests:
@@ -108,10 +110,7 @@ class SessionDriver:
 
     async def announce_end(self, reason: str) -> None:
         """Fire `on_complete`, before the session's last event; what its hooks fail at is noted and changes nothing."""
-        if self._hooks.has_subscribers("on_complete"):
-            fired = await self._hooks.fire("on_complete", {"goal": self._host.session.goal, "reason": reason})
-            for failure in fired.failures:
-                await self._firer.tell_error("hook:on_complete", {"error": failure.message}, can_pause=False)
+        await self._firer.announce_end(reason)
 
     async def _ask_planner(self, effect: AskPlanner) -> None:
         subject = f"turn:{effect.turn}"
@@ -146,11 +145,11 @@ class SessionDriver:
     async def _review_draft(self, effect: ReviewDraft) -> None:
         draft, subject = effect.draft, f"turn:{effect.draft.turn}"
         steps = draft.steps
-        if self._hooks.has_subscribers("after_plan"):
+        if self._firer.is_wanted("after_plan", subject):
             offered = [step_of(spec) for spec in steps]
-            answered = self._host.session.answered
-            if answered is not None and (answered.topic, answered.subject) == ("after_plan", subject):
-                offered = steps_from_data(answered.kept) if answered.kept != NULL else offered
+            answered = self._firer.answer_to("after_plan", subject)
+            if answered is not None and answered.kept != NULL:
+                offered = steps_from_data(answered.kept)
             payload = {"steps": offered, "final": draft.final, "reason": effect.reason}
             verdict = await self._firer.fire("after_plan", subject, payload)
             if verdict.fired.kind == "aborted":
@@ -181,7 +180,7 @@ class SessionDriver:
         subject = f"step:{step.id}"
         begin = StepStart(step_id=step.id)
         kind, text = "went", ""
-        if self._hooks.has_subscribers("before_step"):
+        if self._firer.is_wanted("before_step", subject):
             verdict = await self._firer.fire("before_step", subject, {"step": step_of(step)})
             kind, text = verdict.fired.kind, verdict.fired.text
             if kind == "paused":
@@ -244,16 +243,14 @@ class SessionDriver:
         if answer.error:
             await self._tell_call_error(work, answer.error, subject)
         end = ended_step(work.step.id, answer)
-        if work.call_id and self._hooks.has_subscribers("after_tool_call"):
+        if work.call_id and self._firer.is_wanted("after_tool_call", work.call_id):
             end = await self._after_tool_call(work, answer)
         await self._host.record(end)
         self._firer.forget("after_tool_call", subject)
         self._firer.forget("on_error", subject)
 
     async def _tell_call_error(self, work: StepWork, error: str, subject: str) -> None:
-        answered = self._host.session.answered
-        is_asked = answered is not None and (answered.topic, answered.subject) == ("on_error", subject)
-        if is_asked or self._firer.knows("on_error", subject):
+        if self._firer.answer_to("on_error", subject) is not None or self._firer.knows("on_error", subject):
             return
         self._firer.remember("on_error", subject)
         await self._firer.tell_error(subject, {"error": error, "reason": "tool_error", "step": step_of(work.step)})
@@ -263,9 +260,8 @@ class SessionDriver:
         payload: dict[str, object] = {"step": step_of(work.step), "call": call}
         key = "error" if answer.error else "result"
         payload[key] = answer.error or answer.result.value
-        session = self._host.session
-        answered = session.answered
-        if answered is not None and (answered.topic, answered.subject) == ("after_tool_call", work.call_id):
+        answered = self._firer.answer_to("after_tool_call", work.call_id)
+        if answered is not None:
             payload[key] = answered.kept.value
         verdict = await self._firer.fire("after_tool_call", work.call_id, payload)
         left = self._left(verdict.payload.get(key), answer, key)

@@ -11,8 +11,10 @@ import msgspec
 from checkrein.errors import ResumeError
 from checkrein.harness.hooks import TOPICS, Fired, HookError, Hooks, Topic, denied
 from checkrein.harness.host import SessionHost
-from checkrein.kernel.events import SessionPause
+from checkrein.harness.pulls import answer_facts
+from checkrein.kernel.events import SessionComplete, SessionPause
 from checkrein.kernel.session_events import BudgetWarn
+from checkrein.kernel.session_state import Answered
 from checkrein.values import NULL, JsonData, clean_text
 
 __all__ = ["HookFirer", "Yielded"]
@@ -46,6 +48,18 @@ class HookFirer:
         self.hooks = hooks
         self._host = host
         self._verdicts: dict[tuple[Topic, str], Verdict] = {}
+
+    def is_wanted(self, topic: Topic, subject: str) -> bool:
+        """Whether firing a topic can mean anything: somebody subscribes to it, or what it was asked about the subject was answered.
+
+        An answer counts where the hook that asked is not registered any more, for instance in another process: what was denied stays denied.
+        """
+        return self.hooks.has_subscribers(topic) or self.answer_to(topic, subject) is not None
+
+    def answer_to(self, topic: Topic, subject: str) -> Answered | None:
+        """Return the answered pause of a topic about a subject."""
+        answered = self._host.session.answered
+        return answered if answered is not None and (answered.topic, answered.subject) == (topic, subject) else None
 
     def knows(self, topic: Topic, subject: str) -> bool:
         """Whether the topic was fired for the subject and what follows was not recorded yet."""
@@ -87,8 +101,8 @@ class HookFirer:
         if known is not None:
             return known
         given: dict[str, object] = {"goal": self._host.session.goal, **payload}
-        answered = self._host.session.answered
-        if decision is None and answered is not None and (answered.topic, answered.subject) == (topic, subject):
+        answered = self.answer_to(topic, subject)
+        if decision is None and answered is not None:
             start, decision = answered.position, answered.decision
         if decision is not None:
             given["decision"] = decision.value
@@ -205,9 +219,22 @@ class HookFirer:
         if answer is None:
             return
         try:
+            for fact in answer_facts(self._host.session, self._host.budget(), answer):
+                if isinstance(fact, SessionComplete):
+                    await self.announce_end(fact.reason)
             await self._host.resume(answer)
         except ResumeError as error:
             self.hooks.note("on_pause", "resume", str(error))
+
+    async def announce_end(self, reason: str) -> None:
+        """Fire `on_complete`, before the session's last event; what its hooks fail at is noted and changes nothing."""
+        if not self.hooks.has_subscribers("on_complete"):
+            return
+        fired = await self.hooks.fire("on_complete", {"goal": self._host.session.goal, "reason": reason})
+        for failure in fired.failures:
+            await self.tell_error(
+                "hook:on_complete", {"error": _words(failure), "reason": "hook_failed"}, can_pause=False
+            )
 
 
 def _words(failure: HookError) -> str:
