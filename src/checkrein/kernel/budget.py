@@ -187,6 +187,10 @@ class BudgetState(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         """Return the state with `amounts` set aside for a child run."""
         return replace(self, reserved=self.reserved.plus(amounts))
 
+    def settling_all(self) -> "BudgetState":
+        """Return the state with everything that is still set aside charged as used; what its children really use is not known any more."""
+        return replace(self, reserved=Amounts(), used=self.used.plus(self.reserved))
+
     def settling(self, reserved: Amounts, used: Amounts) -> "BudgetState":
         """Return the state with a child's reservation given back and its real use charged."""
         return replace(self, reserved=self.reserved.minus(reserved), used=self.used.plus(used))

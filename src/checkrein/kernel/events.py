@@ -109,7 +109,14 @@ __all__ = [
 
 
 class Received(Fact, frozen=True, tag="received"):
-    """The task is stored and valid; creates the run."""
+    """The task is stored and valid; creates the run.
+
+    Attributes:
+        task: the facts of the task.
+        budget: the limits.
+        request_id: the caller's id of the request.
+        parent: the run whose tool started this one; `""` for none.
+    """
 
     type: ClassVar[Literal["received"]] = "received"
     task: TaskRecord
@@ -151,11 +158,20 @@ class BudgetExtended(Fact, frozen=True, tag="budget_extended"):
 
 
 class BudgetReserved(Fact, frozen=True, tag="budget_reserved"):
-    """A share of the budget was set aside for a child run."""
+    """A share of the budget was set aside for a child run, before the child exists.
+
+    Attributes:
+        child: the child's run id.
+        amounts: its share.
+        call_id: the call that starts it.
+        task: the name of the child's task.
+    """
 
     type: ClassVar[Literal["budget_reserved"]] = "budget_reserved"
     child: str
     amounts: Amounts
+    call_id: str = ""
+    task: str = ""
 
     def __post_init__(self) -> None:
         """Check the amounts."""

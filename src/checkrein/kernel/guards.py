@@ -6,7 +6,7 @@ A guard is pure and returns None, or in words what it objects to. It never chang
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from checkrein.kernel.budget import Limit
+from checkrein.kernel.budget import COUNTED, LIMITS, Limit
 from checkrein.kernel.events import (
     Blocked,
     BudgetReserved,
@@ -128,6 +128,8 @@ def _budget_exhausted(state: RunState, event: Event) -> str | None:
             if budget.can_reserve(data.amounts)
             else f"the child's share does not fit into what is left for {data.child}"
         )
+    if isinstance(data, BudgetSettled):
+        return _over_share(state, data)
     wanted: tuple[Limit, ...] = ()
     if isinstance(data, ToolGranted):
         wanted = ("tool_calls", "wall_seconds")
@@ -143,6 +145,15 @@ def _budget_exhausted(state: RunState, event: Event) -> str | None:
         if reached is None
         else f"{reached}: {budget.taken(reached):g} of {budget.limits.limit(reached):g} used; extend it or end the run"
     )
+
+
+def _over_share(state: RunState, data: BudgetSettled) -> str | None:
+    """Object to a child that counted more than was set aside for it; what is measured may be over by its last turn."""
+    share = state.reservation(data.child)
+    if share is None:
+        return None
+    over = [name for name in LIMITS if name in COUNTED and getattr(data.used, name) > getattr(share.amounts, name)]
+    return f"more {', '.join(over)} than the share of {data.child}" if over else None
 
 
 def _named_call(event: Event) -> str | None:
@@ -171,8 +182,9 @@ def _unknown_call(state: RunState, event: Event) -> str | None:
     if isinstance(data, TurnFinished):
         return None if data.turn <= state.turns_started else f"turn {data.turn} was not granted"
     if isinstance(data, BudgetSettled):
-        known = any(reservation.child == data.child for reservation in state.reservations)
-        return None if known else f"nothing is reserved for {data.child}"
+        return None if state.reservation(data.child) is not None else f"nothing is reserved for {data.child}"
+    if isinstance(data, BudgetReserved) and data.call_id and state.open_call(data.call_id) is None:
+        return f"call {data.call_id}, which would start {data.child}, is not open"
     return None
 
 
@@ -198,8 +210,7 @@ def _call_settled(state: RunState, event: Event) -> str | None:
         ours = current is not None and (current.turn, current.attempt) == (data.turn, data.attempt)
         return None if ours else f"turn {data.turn} attempt {data.attempt} is not the open one"
     if isinstance(data, BudgetReserved):
-        taken = any(reservation.child == data.child for reservation in state.reservations)
-        return f"a share is reserved for {data.child} already" if taken else None
+        return f"a share is reserved for {data.child} already" if state.reservation(data.child) else None
     call_id = _named_call(event)
     return None if call_id is None else _settled_call(state, data, call_id)
 
@@ -247,6 +258,8 @@ def _settled_turn(state: RunState, data: TurnGranted) -> str | None:
 def _calls_in_flight(state: RunState, event: Event) -> str | None:
     if isinstance(event.data, (WorkDone, Failed)) and state.open_calls:
         return f"open calls: {', '.join(call.call_id for call in state.open_calls)}"
+    if isinstance(event.data, WorkDone) and state.reservations:
+        return f"child runs: {', '.join(item.child for item in state.reservations)}"
     return None
 
 

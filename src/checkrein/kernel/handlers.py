@@ -53,7 +53,11 @@ def stays(state: RunState, _event: Event) -> RunState:
 
 
 def _ended(state: RunState, outcome: Outcome, phase: Phase = Phase.FAILED) -> RunState:
-    return replace(state, phase=phase, outcome=outcome, causes=(), blocked_from=None, open_turn=None)
+    after = replace(state, phase=phase, outcome=outcome, causes=(), blocked_from=None, open_turn=None)
+    if not after.reservations:
+        return after
+    # Nobody settles after the end, so a child that may still run costs its whole share.
+    return replace(after, budget=after.budget.settling_all(), reservations=())
 
 
 def _lease_taken(state: RunState, data: LeaseTaken) -> RunState:
@@ -73,18 +77,19 @@ def _code_accepted(state: RunState, data: CodeAccepted) -> RunState:
 
 
 def _budget_reserved(state: RunState, data: BudgetReserved) -> RunState:
-    reservations = (*state.reservations, Reservation(data.child, data.amounts))
+    share = Reservation(data.child, data.amounts, data.call_id, data.task)
+    reservations = (*state.reservations, share)
     return replace(state, budget=state.budget.reserving(data.amounts), reservations=reservations)
 
 
 def _budget_settled(state: RunState, data: BudgetSettled) -> RunState:
-    reserved = next((item.amounts for item in state.reservations if item.child == data.child), None)
-    if reserved is None:
+    share = state.reservation(data.child)
+    if share is None:
         raise IllegalTransition(
             "run", state.phase, f"{data.type} of {data.child!r}, which has no share,", state.run_id, ()
         )
     left = tuple(item for item in state.reservations if item.child != data.child)
-    return replace(state, budget=state.budget.settling(reserved, data.used), reservations=left)
+    return replace(state, budget=state.budget.settling(share.amounts, data.used), reservations=left)
 
 
 def _plan_accepted(state: RunState, data: PlanAccepted) -> RunState:
@@ -149,8 +154,9 @@ def _closed(state: RunState, call: Call) -> RunState:
 
 
 def _completed(state: RunState, offset: int) -> RunState:
-    """Begin to verify after an outcome that says that nothing remains to do, unless a call is open or a decision is missing."""
-    return _verifying(state, offset) if state.phase is Phase.RUNNING and not state.open_calls else state
+    """Begin to verify after an outcome that says that nothing remains to do, unless a call is open, a child runs or a decision is missing."""
+    is_all = state.phase is Phase.RUNNING and not state.open_calls and not state.reservations
+    return _verifying(state, offset) if is_all else state
 
 
 def _adopting(state: RunState, artifacts: tuple[Artifact, ...]) -> RunState:

@@ -75,6 +75,7 @@ def create(event: Event) -> RunState:
         task=data.task,
         budget=BudgetState(limits=data.budget),
         code_hash=data.task.code_hash,
+        parent=data.parent,
     )
 
 

@@ -14,6 +14,7 @@ from checkrein.kernel.events import Artifact, Cause, Evidence, FailureCode, Find
 from checkrein.values import JsonObject, Shared
 
 __all__ = [
+    "CHILD",
     "PULL",
     "Call",
     "CallStatus",
@@ -29,6 +30,8 @@ __all__ = [
 
 PULL: Final = "pull"
 """The handle of an accepted call whose result a caller brings."""
+CHILD: Final = "child:"
+"""The handle of an accepted call whose result a child run brings begins so; the child's run id follows."""
 
 
 class Phase(StrEnum):
@@ -81,6 +84,12 @@ class Call(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         """Whether a caller, not a tool of ours, brings the result."""
         return self.status == "accepted" and self.handle == PULL
 
+    @property
+    def child(self) -> str:
+        """The id of the child run that brings the result; `""` when none does."""
+        is_child = self.status == "accepted" and self.handle.startswith(CHILD)
+        return self.handle.removeprefix(CHILD) if is_child else ""
+
 
 def call_order(call_id: str) -> tuple[int, int] | None:
     """Return `(turn, index)` of a call id `<turn>.<index>`, or None when it is not one of ours."""
@@ -115,10 +124,19 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    """A child run's share of the budget."""
+    """A child run's share of the budget.
+
+    Attributes:
+        child: the child's run id.
+        amounts: its share.
+        call_id: the call that starts it, or started it.
+        task: the name of the child's task.
+    """
 
     child: str
     amounts: Amounts
+    call_id: str = ""
+    task: str = ""
 
 
 class OpenTurn(msgspec.Struct, frozen=True):
@@ -155,6 +173,7 @@ class RunState(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         findings: findings of the last failed verification, until the next one.
         reservations: shares of child runs that have not ended.
         outcome: how it ended.
+        parent: the run whose tool started this one; `""` for none.
     """
 
     run_id: str
@@ -180,6 +199,7 @@ class RunState(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     findings: tuple[Finding, ...] = ()
     reservations: tuple[Reservation, ...] = ()
     outcome: Outcome | None = None
+    parent: str = ""
 
     @property
     def effects(self) -> tuple[Effect, ...]:
@@ -200,6 +220,15 @@ class RunState(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
             if call.call_id == call_id:
                 return call
         return None
+
+    def reservation(self, child: str) -> Reservation | None:
+        """Return the share that is set aside for a child run."""
+        return next((item for item in self.reservations if item.child == child), None)
+
+    @property
+    def loose_children(self) -> tuple[Reservation, ...]:
+        """The shares whose children no open call looks after: the call that started them has its outcome."""
+        return tuple(item for item in self.reservations if self.open_call(item.call_id) is None)
 
     def artifact(self, path: str) -> Artifact | None:
         """Return the newest recorded artifact at that path."""

@@ -132,9 +132,11 @@ PAYLOADS: tuple[EventData, ...] = (
 )
 
 
-def _opened(story: Story, *, block: bool = False, cancel: bool = False, causes: int = 1) -> Story:
-    """Let work be open: a turn, or a call beside a settled one."""
-    story.worker(BudgetReserved("child", Amounts(tool_calls=1)))
+def _opened(
+    story: Story, *, block: bool = False, cancel: bool = False, causes: int = 1, has_child: bool = True
+) -> Story:
+    """Let work be open: a turn, or a call beside a settled one; and a child run."""
+    story.worker(*((BudgetReserved("child", Amounts(tool_calls=1)),) if has_child else ()))
     if story.state.phase is Phase.RUNNING:
         story.worker(grant("1.0"), done("1.0"), grant("1.1"))
     elif story.state.phase is not Phase.VERIFYING:
@@ -160,6 +162,7 @@ def stories(phase: Phase) -> Iterator[Story]:
         return
     yield _opened(in_phase(phase))
     if phase is Phase.RUNNING:
+        yield _opened(in_phase(phase), has_child=False)
         yield _opened(in_phase(phase), cancel=True)
         asked = in_phase(phase)
         asked.worker(TurnGranted(1))
