@@ -6,30 +6,26 @@ case's patience. The invariant: no two worlds share a folder, a key or a tool ob
 
 import asyncio
 import heapq
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
-
 from checkrein.clock import SystemClock, SystemIds
-from checkrein.ports.tool import Accepted, CancelSignal, ToolContext, ToolTraits
+from checkrein.ports.tool import Accepted, CancelSignal, ToolContext
 from checkrein.testing.manual_clock import ManualClock
+from checkrein.testing.tool_baseline import Baseline, refuse_incomparable
 from checkrein.testing.tool_case import MakeCase, ToolCase, effect_of, put_files
-from checkrein.testing.tool_lines import Line
-from checkrein.testing.tool_report import Finding, Unusable, broken, shown
+from checkrein.testing.tool_report import Finding, Unusable, broken
 from checkrein.testing.tool_watch import WatchedTool, is_plain
 from checkrein.tools.dispatch import Dispatcher, DispatchOptions, PreparedCall
 from checkrein.tools.outcomes import AcceptedJob, Done, FailedCall, Outcome, OutcomeUnknown, Pending
 from checkrein.values import JsonObject
 
-__all__ = ["MAX_POINTS", "Baseline", "Bench", "Scene", "StruckClock", "wait_for", "within"]
+__all__ = ["Bench", "Scene", "StruckClock", "wait_for", "within"]
 
 T = TypeVar("T")
 
-MAX_POINTS = 24
-"""At how many of a body's awaits it is cancelled, timed out and left for dead, and at how many of its lines; of a body with more, some from its first to its last."""
 _SLICE_SECONDS = 0.02
 _OPTIONS = DispatchOptions()
 _END = 1.0
@@ -204,64 +200,6 @@ async def wait_for(event: asyncio.Event) -> None:
     await event.wait()
 
 
-class Baseline(msgspec.Struct, frozen=True):
-    """What one clean execution in a fresh world looks like.
-
-    Attributes:
-        none: the effect before it.
-        once: the effect after it.
-        outcome: what it came to.
-        awaits: how often its body gave way; 0 of a plain function, which nobody can interrupt.
-        lines: how many lines of its own file it ran.
-        longest_seconds: how long it kept the event loop to itself at most.
-        traits: what the tool declares.
-        is_plain: its body is a plain function.
-        is_job: it answered with a job.
-    """
-
-    none: object
-    once: object
-    outcome: Done | AcceptedJob
-    awaits: int
-    lines: int
-    longest_seconds: float
-    traits: ToolTraits
-    is_plain: bool
-    is_job: bool
-
-    @property
-    def has_effect(self) -> bool:
-        """Whether an effect can be seen at all."""
-        return self.none != self.once
-
-    def points(self) -> list[int]:
-        """Return the awaits at which a body is stopped."""
-        return _spread(self.awaits)
-
-    def line_points(self) -> list[Line]:
-        """Return the lines at which a body is left for dead."""
-        return [Line(number) for number in _spread(self.lines)]
-
-    def is_whole(self, effect: object) -> bool:
-        """Tell whether an effect is all of it or nothing."""
-        return effect in (self.none, self.once)
-
-    def amount(self, effect: object) -> str:
-        """Return an effect in words."""
-        if not self.has_effect:
-            return f"no change ({shown(effect)})" if effect == self.once else shown(effect)
-        if effect == self.none:
-            return f"nothing ({shown(effect)})"
-        return f"all of it ({shown(effect)})" if effect == self.once else f"something else ({shown(effect)})"
-
-
-def _spread(number: int) -> list[int]:
-    """Return the numbers from 1, or some of them from the first to the last when there are many."""
-    if number <= MAX_POINTS:
-        return list(range(1, number + 1))
-    return sorted({1 + index * (number - 1) // (MAX_POINTS - 1) for index in range(MAX_POINTS)})
-
-
 class Bench:
     """Makes scenes of one case.
 
@@ -285,7 +223,7 @@ class Bench:
         return self._make(place), runs
 
     @asynccontextmanager
-    async def scene(self) -> AsyncIterator[Scene]:
+    async def scene(self) -> AsyncGenerator[Scene]:
         """Yield a scene, and stop what still runs in it afterwards."""
         case, folder = self.new_world()
         put_files(case.files, folder)
@@ -303,7 +241,7 @@ class Bench:
         """
         if self._baseline is None:
             first, second = await self._clean(), await self._clean()
-            _refuse_incomparable(first, second)
+            refuse_incomparable(first, second)
             self._baseline = first
         return self._baseline
 
@@ -340,19 +278,3 @@ def _useless(outcome: FailedCall | OutcomeUnknown, tool: WatchedTool) -> Finding
     return broken(
         "result", f"the case's own call does not succeed: {said}", "give arguments and a world in which a call succeeds"
     )
-
-
-def _refuse_incomparable(first: Baseline, second: Baseline) -> None:
-    """Go on only if the same history looks the same in two worlds.
-
-    Raises:
-        Unusable: it does not.
-    """
-    if first.none != second.none:
-        seen = f"before anything was called, the effect is {shown(first.none)} in one world and {shown(second.none)} in another"
-        change = "let make() build everything that the tool changes below the folder it is given, so that worlds share nothing"
-        raise Unusable(broken("effect", seen, change))
-    if first.once != second.once:
-        seen = f"after one call, the effect is {shown(first.once)} in one world and {shown(second.once)} in another"
-        change = "leave ids, keys and times out of what effect() returns: a count, or the plain facts, can be compared"
-        raise Unusable(broken("effect", seen, change))

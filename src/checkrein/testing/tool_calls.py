@@ -4,13 +4,14 @@ Each scenario is an async generator of findings over a bench. None of them needs
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from checkrein.errors import PathEscape
 from checkrein.runs.workspace import artifact_of
-from checkrein.testing.tool_bench import Baseline, Bench, Scene
+from checkrein.testing.tool_baseline import Baseline
+from checkrein.testing.tool_bench import Bench, Scene
 from checkrein.testing.tool_case import files_below
 from checkrein.testing.tool_report import Finding, advice, broken, counted, kept, listed, not_shown, shown
 from checkrein.testing.tool_watch import WatchedTool
@@ -296,6 +297,6 @@ def _said(outcome: Outcome) -> str:
     return shown(outcome.result.value) if isinstance(outcome, Done) else shown(outcome)
 
 
-def _failures(outcomes: list[Outcome]) -> str:
+def _failures(outcomes: Sequence[Outcome]) -> str:
     failed = [item.message for item in outcomes if isinstance(item, FailedCall)]
     return f"; one failed: {failed[0]}" if failed else ""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from checkrein.clock import run_bounded
-from checkrein.testing import tool_calls, tool_crashes, tool_stops
+from checkrein.testing import tool_calls, tool_crashes, tool_questions, tool_stops
 from checkrein.testing.tool_bench import Bench
 from checkrein.testing.tool_case import MakeCase, ToolCase
 from checkrein.testing.tool_report import Finding, ToolReport, Unusable, declared
@@ -36,9 +36,9 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     tool_calls.overlap,
     tool_calls.twice,
     tool_crashes.crashes,
-    tool_crashes.probes,
+    tool_questions.probes,
     tool_crashes.two_workers,
-    tool_crashes.jobs,
+    tool_questions.jobs,
     tool_stops.cancellation,
     tool_stops.time_limit,
 )
@@ -119,7 +119,7 @@ class ToolConformance(ABC):
 
     def test_reconcile_tells_the_truth_and_changes_nothing(self) -> None:
         """The probe knows this very call, whether it happened or not."""
-        self._hold_to(tool_crashes.probes)
+        self._hold_to(tool_questions.probes)
 
     def test_a_worker_that_comes_back_too_late_does_no_harm(self) -> None:
         """Its outcome is refused, and an idempotent effect still happens once."""
@@ -127,7 +127,7 @@ class ToolConformance(ABC):
 
     def test_a_job_is_found_by_its_handle_alone(self) -> None:
         """After a crash the job is asked about and not started again."""
-        self._hold_to(tool_crashes.jobs)
+        self._hold_to(tool_questions.jobs)
 
     def test_a_cancelled_call_leaves_nothing_or_the_whole(self) -> None:
         """A cancellable body stops at any await; any other finishes, and its outcome counts."""

@@ -4,19 +4,19 @@ Each scenario runs a whole run on a real store with two workers. The invariant o
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 import msgspec
 
-from checkrein.testing.tool_bench import Baseline, Bench, Scene
+from checkrein.testing.tool_baseline import Baseline
+from checkrein.testing.tool_bench import Bench
 from checkrein.testing.tool_lines import Line
 from checkrein.testing.tool_report import Finding, Unusable, advice, broken, counted, kept, listed, shown
 from checkrein.testing.tool_runs import Found, RunScene, run_scene
 from checkrein.testing.tool_watch import Point
-from checkrein.tools.outcomes import AcceptedJob, Done, OutcomeUnknown
 
-__all__ = ["crashes", "jobs", "probes", "two_workers"]
+__all__ = ["crashes", "two_workers"]
 
 _UNIQUE: Final = (
     "hand context.idempotency_key to the service that does the effect, or keep it beside the effect in one transaction"
@@ -44,35 +44,45 @@ class _Crash(msgspec.Struct, frozen=True):
 
 
 async def crashes(bench: Bench) -> AsyncIterator[Finding]:
-    """After a crash before the body, between its effect and its recorded outcome, and at each of its awaits, the declaration decides well."""
+    """After a crash before the body, at its lines and awaits, and between its effect and its recorded outcome, the declaration decides well."""
     base = await bench.baseline()
     if base.is_job:
         # Until the acceptance is recorded nobody knows the job, and it goes on beside whatever is decided.
         return
-    seen = [crash for point in _places(base) if (crash := await _crashed(bench, base, point)) is not None]
-    traits = base.traits
-    places = _summary(base)
-    if traits.idempotent:
-        judged = _first(_judge_rerun(base, crash) for crash in seen)
-        fine = kept(
-            "idempotent=True",
-            f"after a crash ({places}) the next worker made the call again as attempt 2: the effect happened once",
+    judge = _judge_rerun if base.traits.idempotent else _judge_probe if base.traits.has_probe else _judge_block
+    seen: list[_Crash] = []
+    for point in _places(base):
+        crash = await _crashed(bench, base, point)
+        if crash is None:
+            continue
+        problem = judge(base, crash)
+        if problem is not None:
+            yield problem
+            return
+        seen.append(crash)
+    yield _survived(base, seen)
+
+
+def _survived(base: Baseline, seen: Sequence[_Crash]) -> Finding:
+    inside = [
+        counted(len(points), what)
+        for points, what in ((base.line_points(), "line"), (base.points(), "await"))
+        if points
+    ]
+    places = listed(["before the body", *(f"at {text}" for text in inside), "between effect and outcome"])
+    if base.traits.idempotent:
+        told = (
+            f"after a crash ({places}) the next worker made the call again as attempt 2, and the effect happened once"
         )
-    elif traits.has_probe:
-        judged = _first(_judge_probe(base, crash) for crash in seen)
-        answers = listed(f"{count} times {answer}" for answer, count in Counter(map(_answer, seen)).items())
-        fine = kept(
-            "reconcile",
-            f"after a crash ({places}) the next worker asked the probe and did not run the body ({answers}), each time in agreement with the world",
+        return kept("idempotent=True", told)
+    if base.traits.has_probe:
+        answers = listed(f"{answer}: {counted(count, 'time')}" for answer, count in Counter(map(_answer, seen)).items())
+        told = (
+            f"after a crash ({places}) the next worker asked the probe and ran no body; it told the truth ({answers})"
         )
-    else:
-        judged = _first(_judge_block(base, crash) for crash in seen)
-        fine = advice(
-            "idempotent=False",
-            f"after a crash ({places}) the run was blocked until a person says what happened, and nothing was repeated",
-            "give reconcile=…, or make it idempotent, and no person is needed",
-        )
-    yield judged or fine
+        return kept("reconcile", told)
+    told = f"after a crash ({places}) the run was blocked until a person says what happened, and nothing was repeated"
+    return advice("idempotent=False", told, "give reconcile=…, or make it idempotent, and no person is needed")
 
 
 def _places(base: Baseline) -> list[Point | Line]:
@@ -80,22 +90,29 @@ def _places(base: Baseline) -> list[Point | Line]:
 
 
 async def _crashed(bench: Bench, base: Baseline, point: Point | Line) -> _Crash | None:
+    """Let the first worker die at a point and a second one take over; None when the body never got there.
+
+    Raises:
+        Unusable: the second worker's attempt did not end.
+    """
     async with run_scene(bench) as run:
         if not await run.crash(point):
             return None
+        place = f"before {run.tool.lines.died_at}" if isinstance(point, Line) else _in_words(point, base)
         before, bodies, raised = await run.look(), run.tool.begun, len(run.tool.raised)
-        found = await run.take_over()
-        return _Crash(
-            place=_in_words(point, base) if isinstance(point, (int, str)) else f"before {run.tool.lines.died_at}",
-            before=before,
-            bodies=bodies,
-            has_happened=_has_happened(base, point, before),
-            found=found,
-            errors=tuple(f"{type(error).__name__}: {error}" for error in run.tool.raised[raised:]),
-        )
+        try:
+            found = await run.take_over()
+        except Unusable as error:
+            change = "let what a dead worker held be given back by itself: `with` for locks and transactions, leases that end"
+            raise Unusable(
+                broken(error.finding.promise, f"after a crash {place} {error.finding.seen}", change)
+            ) from error
+        happened = _has_happened(base, point, before)
+        errors = tuple(f"{type(error).__name__}: {error}" for error in run.tool.raised[raised:])
+        return _Crash(place, before, bodies, happened, found, errors)
 
 
-def _in_words(point: Point | Line, base: Baseline) -> str:
+def _in_words(point: Point, base: Baseline) -> str:
     if isinstance(point, int):
         return f"at await {point} of {base.awaits}"
     return "before the body" if point == "before" else "between effect and outcome"
@@ -105,10 +122,6 @@ def _has_happened(base: Baseline, point: Point | Line, effect: object) -> bool |
     if isinstance(point, str):
         return point == "after"
     return effect == base.once if base.has_effect and base.is_whole(effect) else None
-
-
-def _first(findings: Iterator[Finding | None]) -> Finding | None:
-    return next((item for item in findings if item is not None), None)
 
 
 def _judge_rerun(base: Baseline, crash: _Crash) -> Finding | None:
@@ -174,95 +187,7 @@ def _judge_block(base: Baseline, crash: _Crash) -> Finding | None:
 
 
 def _answer(crash: _Crash) -> str:
-    return "unknown, so that a person is asked" if crash.found.asks_person else crash.found.status
-
-
-def _summary(base: Baseline) -> str:
-    inside = [
-        counted(len(points), what)
-        for points, what in ((base.line_points(), "line"), (base.points(), "await"))
-        if points
-    ]
-    return listed(["before the body", *(f"at {text}" for text in inside), "between effect and outcome"])
-
-
-async def probes(bench: Bench) -> AsyncIterator[Finding]:
-    """The probe of a tool tells the truth about a call that never ran, one that did, and one beside another of the same arguments."""
-    base = await bench.baseline()
-    if not base.traits.has_probe:
-        return
-    async with bench.scene() as scene:
-        found = [item async for item in _probed(scene, base)]
-    for item in found or [
-        kept(
-            "reconcile", "it tells apart a call that never ran, one that did, and another call with the same arguments"
-        )
-    ]:
-        yield item
-
-
-async def _probed(scene: Scene, base: Baseline) -> AsyncIterator[Finding]:
-    promise = "reconcile"
-    never, other = scene.new_key(), scene.new_key()
-    before_all = await _ask(scene, never)
-    if before_all == "done":
-        yield broken(
-            promise, "it says 'done' about a call that never ran", "look for this very call, by context.idempotency_key"
-        )
-    outcome = await scene.execute(key=other)
-    if not isinstance(outcome, Done):
-        return
-    about_it, given = await _ask(scene, other), await scene.dispatcher.probe(scene.prepared(), scene.context(other))
-    if about_it == "failed":
-        yield broken(
-            promise,
-            "it says 'failed' about a call that did happen",
-            "look where the effect is kept, by context.idempotency_key",
-        )
-    elif about_it == "done" and isinstance(given, Done) and given.result != outcome.result:
-        seen = f"the body returned {shown(outcome.result.value)}, and the probe's 'done' brings {shown(given.result.value)}, which the planner gets in its place"
-        yield advice(promise, seen, "answer ('done', result) with the result of the body")
-    elif about_it == "unknown":
-        seen = "it cannot even tell that a call happened which did, so each crash blocks the run until a person answers"
-        yield advice(promise, seen, "look where the effect is kept, by context.idempotency_key")
-    if await scene.look() != base.once:
-        yield broken(
-            promise,
-            f"asking changed the effect to {shown(await scene.look())}",
-            "only look in reconcile: it must never do the effect",
-        )
-        return
-    async for item in _beside(scene, base, never):
-        yield item
-
-
-async def _beside(scene: Scene, base: Baseline, never: str) -> AsyncIterator[Finding]:
-    """Ask about a call that never ran while another one with the same arguments did, provided that the two would be two effects."""
-    about_never = await _ask(scene, never)
-    await scene.execute(key=never)
-    if about_never == "done" and await scene.look() != base.once:
-        yield broken(
-            "reconcile",
-            "it says 'done' about a call that never ran, because another call with the same arguments did: its effect would never happen",
-            "look for this very call, by context.idempotency_key, and not for its arguments",
-        )
-
-
-async def _ask(scene: Scene, key: str) -> str:
-    """Return what the probe says.
-
-    Raises:
-        Unusable: it raised, or answered with something that is no answer.
-    """
-    answer = await scene.dispatcher.probe(scene.prepared(), scene.context(key))
-    if isinstance(answer, Done):
-        return "done"
-    if not isinstance(answer, OutcomeUnknown):
-        return "failed"
-    if answer.reason.startswith("the question"):
-        change = "let it answer 'done', 'failed' or 'unknown'; catch what its service raises and answer 'unknown'"
-        raise Unusable(broken("reconcile", answer.reason, change))
-    return "unknown"
+    return "unknown, so a person was asked" if crash.found.asks_person else crash.found.status
 
 
 async def two_workers(bench: Bench) -> AsyncIterator[Finding]:
@@ -281,7 +206,7 @@ async def two_workers(bench: Bench) -> AsyncIterator[Finding]:
             return
 
 
-async def _returned(run: RunScene, base: Baseline, point: Point | Line) -> Finding | None:
+async def _returned(run: RunScene, base: Baseline, point: Point) -> Finding | None:
     first = await run.stop(point)
     if first is None:
         return None
@@ -313,32 +238,3 @@ async def _returned(run: RunScene, base: Baseline, point: Point | Line) -> Findi
         if point == "after"
         else None
     )
-
-
-async def jobs(bench: Bench) -> AsyncIterator[Finding]:
-    """A job that was accepted can be asked about by its handle alone, and after a crash its body is not run again."""
-    base = await bench.baseline()
-    if not base.is_job:
-        return
-    async with bench.scene() as scene:
-        key = scene.new_key()
-        accepted = await scene.ended(scene.begin(key=key))
-        if not base.traits.has_poll or not isinstance(accepted, AcceptedJob):
-            seen = "nobody can be asked about the job once the process that started it is gone"
-            yield advice("poll", seen, "declare poll=…, a function of the handle that looks where the job is kept")
-            return
-        outcome = await scene.finished_job(AcceptedJob(accepted.handle, None, accepted.interval_seconds), key)
-        if not isinstance(outcome, Done):
-            seen = f"asked by its handle alone, as after a crash, the job came to {shown(outcome)}"
-            yield broken("poll", seen, "look in poll where the job itself is kept")
-            return
-    async with run_scene(bench) as run:
-        await run.crash("poll")
-        found = await run.take_over()
-    if found.status != "done" or found.bodies != 1 or found.effect != base.once:
-        seen = f"after a crash while the job ran, the next worker found it {found.status} after {found.bodies} bodies, with the effect {base.amount(found.effect)}"
-        yield broken("poll", seen, "answer in poll for every handle that the body ever returned")
-    else:
-        yield kept(
-            "poll", "after a crash while the job ran, the next worker asked by its handle and did not start it again"
-        )

@@ -2,10 +2,11 @@
 
 What is traced are lines of the file in which the tool's function is written, run by the body: in its own thread for a plain function, between two awaits for an async
 one. A death is an exception that no `except Exception` catches, raised in place of the line: `with` and `finally` blocks are left, as the end of a process gives back
-what it held, and no further line runs. The invariant: tracing is on while a body's step runs and at no other time, and whoever traced before (a debugger, a coverage
-tool) goes on afterwards.
+what it held, and no other line runs. So nothing dies at the head of a `with`, which is passed again on the way out, or in a `finally`: what is held would stay held.
+The invariant: tracing is on while a body's step runs and at no other time, and whoever traced before (a debugger, a coverage tool) goes on afterwards.
 """
 
+import ast
 import functools
 import inspect
 import linecache
@@ -15,7 +16,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from _typeshed import TraceFunction
 
 __all__ = ["Died", "Line", "Lines"]
+
+TraceEvent: TypeAlias = Literal["call", "line", "return", "exception", "opcode"]
 
 _SHOWN_CHARACTERS: Final = 60
 
@@ -57,6 +60,7 @@ class Lines:
         self._dies_at = 0
         self._thread = f"tool {tool.name}"
         self._file = _file_of(tool)
+        self._sheltered = _sheltered(self._file)
         self._before: TraceFunction | None = None
 
     def die_at(self, line: Line) -> None:
@@ -88,7 +92,7 @@ class Lines:
             self._before = threading.gettrace()
             threading.settrace(self._in_thread)
 
-    def _in_thread(self, frame: FrameType, event: str, arg: object) -> "TraceFunction | None":
+    def _in_thread(self, frame: FrameType, event: TraceEvent, arg: object) -> "TraceFunction | None":
         """Begin to trace the body's own thread; leave any other to whoever traced before."""
         if threading.current_thread().name != self._thread:
             return self._before(frame, event, arg) if self._before is not None else None
@@ -97,11 +101,11 @@ class Lines:
         sys.settrace(self._called)
         return self._called(frame, event, arg)
 
-    def _called(self, frame: FrameType, _event: str, _arg: object) -> "TraceFunction | None":
+    def _called(self, frame: FrameType, _event: TraceEvent, _arg: object) -> "TraceFunction | None":
         return self._line if frame.f_code.co_filename == self._file else None
 
-    def _line(self, frame: FrameType, event: str, _arg: object) -> "TraceFunction | None":
-        if event == "line":
+    def _line(self, frame: FrameType, event: TraceEvent, _arg: object) -> "TraceFunction | None":
+        if event == "line" and frame.f_lineno not in self._sheltered:
             self.count += 1
             if self.count == self._dies_at:
                 self.is_on, self._dies_at = False, 0
@@ -113,6 +117,22 @@ class Lines:
 def _written(frame: FrameType) -> str:
     text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
     return f"`{shorten(text, _SHOWN_CHARACTERS)}` ({Path(frame.f_code.co_filename).name}:{frame.f_lineno})"
+
+
+@functools.lru_cache(maxsize=64)
+def _sheltered(file: str) -> frozenset[int]:
+    """Return the lines of a file at which what is held is taken or given back."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return frozenset()
+    found: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.With, ast.AsyncWith)):
+            found.update(range(node.lineno, node.body[0].lineno))
+        elif isinstance(node, ast.Try) and node.finalbody:
+            found.update(range(node.finalbody[0].lineno, (node.finalbody[-1].end_lineno or node.lineno) + 1))
+    return frozenset(found)
 
 
 def _file_of(tool: Tool) -> str:

@@ -6,7 +6,7 @@ second worker knows of the first only what the store says.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -197,7 +197,7 @@ class RunScene:
 
 
 @asynccontextmanager
-async def run_scene(bench: Bench) -> AsyncIterator[RunScene]:
+async def run_scene(bench: Bench) -> AsyncGenerator[RunScene]:
     """Yield a run in a fresh world, and stop what still runs in it afterwards."""
     scene = RunScene(*bench.new_world())
     try:

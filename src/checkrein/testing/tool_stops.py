@@ -9,7 +9,8 @@ from contextlib import AbstractContextManager
 from typing import Final, TypeAlias
 
 from checkrein.ports.tool import CancelSignal
-from checkrein.testing.tool_bench import Baseline, Bench, Scene, wait_for, within
+from checkrein.testing.tool_baseline import Baseline
+from checkrein.testing.tool_bench import Bench, Scene, wait_for, within
 from checkrein.testing.tool_report import Finding, advice, broken, counted, kept, not_shown, shown
 from checkrein.testing.tool_runs import run_scene
 from checkrein.tools.outcomes import AcceptedJob, Done, FailedCall, Outcome, OutcomeUnknown

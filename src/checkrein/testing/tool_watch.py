@@ -122,7 +122,7 @@ class WatchedTool:
         if act is not None:
             await act()
 
-    def step(self, steps: Generator[object, object, T], error: BaseException | None) -> object:
+    def step(self, steps: Generator[object, None, T], error: BaseException | None) -> object:
         """Let a body go on to its next `await`, and return what it waits for.
 
         Raises:
@@ -145,8 +145,8 @@ class _Stepped(Generic[T]):
         self._work = work
         self._tool = tool
 
-    def __await__(self) -> Generator[object, object, T]:
-        steps: Generator[object, object, T] = self._work.__await__()
+    def __await__(self) -> Generator[object, None, T]:
+        steps: Generator[object, None, T] = self._work.__await__()
         error: BaseException | None = None
         count = 0
         while True:
@@ -157,6 +157,7 @@ class _Stepped(Generic[T]):
                 return end.value
             except Died:
                 yield from self._never()
+                raise
             count, error = count + 1, None
             try:
                 yield from self._tool.reach(count).__await__()
@@ -166,13 +167,14 @@ class _Stepped(Generic[T]):
                     # What it holds (a transaction, a file) is given back, as the end of its process would.
                     steps.close()
                 yield from self._never()
+                raise
             except GeneratorExit:
                 steps.close()
                 raise
             except BaseException as caught:  # noqa: BLE001  handed to the body, which stands at this await
                 error = caught
 
-    def _never(self) -> Generator[object, object, None]:
+    def _never(self) -> Generator[object, None, None]:
         """Be dead: tell whoever waits for it, and never go on."""
         yield from self._tool.reach("died").__await__()
         yield from asyncio.Event().wait().__await__()
