@@ -7,17 +7,19 @@ import asyncio
 
 import msgspec
 
+from checkrein.cli.asking import Asked, Asker, can_ask, say_how_to_answer
 from checkrein.cli.endings import print_end
 from checkrein.cli.exits import Exit, Refused
 from checkrein.cli.invocation import Invocation
 from checkrein.cli.live import LiveReporter
 from checkrein.cli.progress import JsonReporter, PlainReporter, Reporter
+from checkrein.cli.questions import questions_of
 from checkrein.cli.screen import shown
 from checkrein.cli.signals import heeding
 from checkrein.cli.view import RunView
 from checkrein.cli.words import owner_in_words
-from checkrein.errors import CheckreinError, LeaseHeld, Rejected
-from checkrein.kernel.state import RunState
+from checkrein.errors import CheckreinError, Conflict, LeaseHeld, Rejected
+from checkrein.kernel.state import RunState, is_claimable
 from checkrein.ports.store import RunStore
 from checkrein.runs.held import LeaseLost
 from checkrein.runs.lease import DEFAULT_LEASE_SECONDS
@@ -35,10 +37,12 @@ class DrivingOptions(msgspec.Struct, frozen=True):
     Attributes:
         name: stands in the log as `worker:<name>`.
         lease_seconds: how long the run stays ours without a renewal.
+        asks: ask the person at the terminal for what the run waits for.
     """
 
     name: str
     lease_seconds: float = DEFAULT_LEASE_SECONDS
+    asks: bool = False
 
 
 class Driving:
@@ -59,9 +63,12 @@ class Driving:
         self._store = store
         self._view = view
         self._reporter = _reporter(invocation)
+        self._asks = options.asks
+        self._has_asked = False
         self._has_begun = False
         self._is_waiting = False
         self._interrupted = False
+        self._left_prompt = False
         self._terminated = False
         self._work: asyncio.Task[None] | None = None
         self._worker = Worker(
@@ -90,14 +97,31 @@ class Driving:
         resume = self._call.screen.command("resume", run_id)
         farewell = f"left at once; the outcome of open calls is in doubt until: {resume}"
         with heeding(interrupt=self._interrupt, terminate=self._terminate, farewell=farewell):
-            try:
-                await self._work_and_show()
-            except OSError as error:
-                msg = f"the folder of run {run_id} cannot be prepared: {error}; make its workspace one that you may write, then: {resume}"
-                raise Refused(msg) from error
-            finally:
-                self._reporter.end()
-        return self._ended(await self._call.state(self._store, run_id))
+            while True:
+                try:
+                    await self._work_and_show()
+                except OSError as error:
+                    msg = f"the folder of run {run_id} cannot be prepared: {error}; make its workspace one that you may write, then: {resume}"
+                    raise Refused(msg) from error
+                finally:
+                    self._reporter.end()
+                if not await self._is_answered():
+                    return self._ended(await self._call.state(self._store, run_id))
+                self._reporter, self._has_begun = _reporter(self._call), False
+
+    async def _is_answered(self) -> bool:
+        """Ask the person what the run waits for, if that is wanted; True when it can go on because of an answer, whoever gave it."""
+        screen, state = self._call.screen, self._view.folded
+        if not self._asks or self._interrupted or self._terminated or not questions_of(state, self._view.session):
+            return False
+        if not can_ask(screen):
+            say_how_to_answer(screen, state)
+            return False
+        self._has_asked = True
+        end = await Asker(self._call, self._store, self._view).ask()
+        self._interrupted = self._left_prompt = end is Asked.INTERRUPTED
+        self._terminated = end is Asked.TERMINATED
+        return end is Asked.OVER and is_claimable(self._view.folded)
 
     async def _work_and_show(self) -> None:
         clock, run_id = self._call.clock, self._view.run_id
@@ -125,16 +149,26 @@ class Driving:
             try:
                 await self._worker.advance(self._view.run_id)
             except LeaseHeld as error:
+                if self._has_asked:
+                    # Whoever answered elsewhere goes on with the run there; it is shown here as well, to where it rests.
+                    await self._wait(_LOOK_SECONDS)
+                    continue
                 if deadline is None:
                     deadline = clock.monotonic() + max(0.0, error.expires_in) + 1
                     self._say_held(error)
                 if clock.monotonic() >= deadline:
                     raise
-                self._is_waiting = True
-                await clock.sleep(min(_LOOK_SECONDS, deadline - clock.monotonic()))
-                self._is_waiting = False
+                await self._wait(min(_LOOK_SECONDS, deadline - clock.monotonic()))
+            except Conflict:
+                if not self._has_asked:
+                    raise
             else:
                 return
+
+    async def _wait(self, seconds: float) -> None:
+        self._is_waiting = True
+        await self._call.clock.sleep(seconds)
+        self._is_waiting = False
 
     def _say_held(self, error: LeaseHeld) -> None:
         owner = shown(owner_in_words(error.owner))
@@ -183,7 +217,7 @@ class Driving:
 
     def _ended(self, state: RunState) -> Exit:
         code = print_end(self._call.screen, state, with_findings=not isinstance(self._reporter, PlainReporter))
-        if self._interrupted and (self._is_waiting or state.cancel is not None):
+        if self._interrupted and (self._is_waiting or self._left_prompt or state.cancel is not None):
             return Exit.INTERRUPTED
         rests = state.phase.is_terminal or bool(state.causes)
         return Exit.TERMINATED if self._terminated and not rests else code

@@ -3,7 +3,7 @@
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Group, Parameter
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from checkrein.cli.exits import Exit
     from checkrein.cli.invocation import Invocation
 
-__all__ = ["COMMON", "LOOK", "SETUP", "SPEAK", "WORK", "Common", "Count", "Lease", "app", "perform"]
+__all__ = ["COMMON", "LOOK", "SETUP", "SPEAK", "WORK", "Approve", "Common", "Count", "Lease", "app", "perform"]
 
 _MOST = 1_000_000
 
@@ -58,6 +58,7 @@ def _positive(_type: object, value: float) -> None:
 
 
 Count = Annotated[int, Parameter(show_default=True, validator=_positive)]
+Approve = Annotated[Literal["ask", "never"], Parameter(show_default=True)]
 Lease = Annotated[float, Parameter(name="--lease", show_default=True, validator=_positive)]
 
 

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from cyclopts import CycloptsError, Parameter
 
-from checkrein.cli.grammar import COMMON, LOOK, SETUP, SPEAK, WORK, Common, Count, Lease, app, perform
+from checkrein.cli.grammar import COMMON, LOOK, SETUP, SPEAK, WORK, Approve, Common, Count, Lease, app, perform
 from checkrein.cli.speaking import SPEAKING
 
 __all__ = ["COMMANDS", "app", "main"]
@@ -21,7 +21,14 @@ __all__ = ["COMMANDS", "app", "main"]
 
 @app.command(group=WORK, sort_key=1)
 def run(
-    path: Path, /, *, trust: bool = False, request_id: str = "", lease: Lease = 5.0, common: Common = COMMON
+    path: Path,
+    /,
+    *,
+    trust: bool = False,
+    approve: Approve = "never",
+    request_id: str = "",
+    lease: Lease = 5.0,
+    common: Common = COMMON,
 ) -> int:
     """Run a task to its end, or to where it waits for a person.
 
@@ -30,34 +37,44 @@ def run(
     Args:
         path: The task file, or a folder that holds task.toml.
         trust: Trust the folder's code as it is now, without asking.
+        approve: Whether to ask at this terminal, by a key press, for what the run waits for; it is answered from another process otherwise.
         request_id: The same id gives the same run.
         lease: Seconds that the run stays ours without a sign of life.
         common: Store and output.
     """
     from checkrein.cli.commands.run import RunOptions, run as command
 
-    options = RunOptions(path=path, trust=trust, request_id=request_id, lease_seconds=lease)
+    asks = approve == "ask"
+    options = RunOptions(path=path, trust=trust, request_id=request_id, lease_seconds=lease, asks=asks)
     return perform(command(common.invocation(), options))
 
 
 @app.command(group=WORK, sort_key=2)
 def resume(
-    run: str, /, *, trust: bool = False, task: Path | None = None, lease: Lease = 5.0, common: Common = COMMON
+    run: str,
+    /,
+    *,
+    trust: bool = False,
+    approve: Approve = "never",
+    task: Path | None = None,
+    lease: Lease = 5.0,
+    common: Common = COMMON,
 ) -> int:
     """Go on with a run that was left: killed, handed back, or answered.
 
-    A live worker is waited for until its lease ends. A run that waits for a person is not touched: what it waits for is printed.
+    A live worker is waited for until its lease ends. A run that waits for a person is not touched: what it waits for is printed, or asked for with --approve ask.
 
     Args:
         run: The run's id, or its beginning.
         trust: Trust the task's code as it is now, and let the run go on with it.
+        approve: Whether to ask at this terminal, by a key press, for what the run waits for; it is answered from another process otherwise.
         task: Where the task file is now.
         lease: Seconds that the run stays ours without a sign of life.
         common: Store and output.
     """
     from checkrein.cli.commands.resume import ResumeOptions, resume as command
 
-    options = ResumeOptions(run=run, task=task, trust=trust, lease_seconds=lease)
+    options = ResumeOptions(run=run, task=task, trust=trust, lease_seconds=lease, asks=approve == "ask")
     return perform(command(common.invocation(), options))
 
 

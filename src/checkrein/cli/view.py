@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from checkrein.codec.wire import decode_event
 from checkrein.errors import DamagedLog
+from checkrein.harness.planners import Step
 from checkrein.kernel.events import Event, StepSpec
 from checkrein.kernel.run import fold_run
 from checkrein.kernel.session import fold_session
@@ -99,7 +100,7 @@ class RunView:
         return tuple(ended)
 
 
-def step_name(step: StepSpec) -> str:
+def step_name(step: Step | StepSpec) -> str:
     """Return what a step is, in words that may be unsafe to print."""
     description = step.description or str(step.id)
     return f"{description} ({step.tool_name})" if step.tool_name else description

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import msgspec
 
+from checkrein.cli.asking import can_ask, say_how_to_answer
 from checkrein.cli.driving import Driving, DrivingOptions
 from checkrein.cli.endings import print_end
 from checkrein.cli.exits import Exit, Refused, Usage
 from checkrein.cli.figures import is_held
 from checkrein.cli.invocation import Invocation
+from checkrein.cli.questions import questions_of
 from checkrein.cli.tasks import compose, demand_trust, read_folder, refuse_other_code
 from checkrein.cli.view import RunView
 from checkrein.cli.words import owner_in_words
@@ -31,12 +33,14 @@ class ResumeOptions(msgspec.Struct, frozen=True, kw_only=True):
         task: where the task is now; None for where it was when the run was stored.
         trust: trust the folder's code as it is now, and let the run go on with it.
         lease_seconds: how long the run stays ours without a renewal.
+        asks: ask the person at the terminal for what the run waits for.
     """
 
     run: str
     task: Path | None
     trust: bool
     lease_seconds: float
+    asks: bool = False
 
 
 async def resume(invocation: Invocation, options: ResumeOptions) -> Exit:
@@ -55,7 +59,7 @@ async def resume(invocation: Invocation, options: ResumeOptions) -> Exit:
         view = RunView(run_id)
         view.take_all(await store.read(run_id))
         state = view.state
-        if state is None or _rests(state, trust=options.trust):
+        if state is None or (_rests(state, trust=options.trust) and not _asks(invocation, options, view)):
             return print_end(screen, state or await invocation.state(store, run_id))
         folder = read_folder(options.task or _home_of(state))
         if not options.trust:
@@ -63,10 +67,8 @@ async def resume(invocation: Invocation, options: ResumeOptions) -> Exit:
         demand_trust(folder, screen, trust=options.trust, command=("resume", run_id, "--trust"))
         task = compose(folder)
         await _accept_code(invocation, store, state=state, task=task)
-        driving = Driving(
-            invocation, store, view=view, task=task, options=DrivingOptions("resume", options.lease_seconds)
-        )
-        return await driving.drive()
+        how = DrivingOptions("resume", options.lease_seconds, options.asks)
+        return await Driving(invocation, store, view=view, task=task, options=how).drive()
 
 
 def _rests(state: RunState, *, trust: bool) -> bool:
@@ -74,6 +76,16 @@ def _rests(state: RunState, *, trust: bool) -> bool:
     if state.phase.is_terminal:
         return True
     return not is_claimable(state) and not (trust and any(cause.kind == "code_changed" for cause in state.causes))
+
+
+def _asks(invocation: Invocation, options: ResumeOptions, view: RunView) -> bool:
+    """Tell whether the person is to be asked what the run waits for; say how else it is answered when nobody can be asked."""
+    if not options.asks or not questions_of(view.folded, view.session):
+        return False
+    if not can_ask(invocation.screen):
+        say_how_to_answer(invocation.screen, view.folded)
+        return False
+    return True
 
 
 def _home_of(state: RunState) -> Path:

@@ -22,12 +22,14 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         trust: trust the folder's code as it is now.
         request_id: the same id gives the same run; `""` for a new one.
         lease_seconds: how long the run stays ours without a renewal.
+        asks: ask the person at the terminal for what the run waits for.
     """
 
     path: Path
     trust: bool
     request_id: str
     lease_seconds: float
+    asks: bool = False
 
 
 async def run(invocation: Invocation, options: RunOptions) -> Exit:
@@ -52,6 +54,6 @@ async def run(invocation: Invocation, options: RunOptions) -> Exit:
             store,
             view=RunView(run_id),
             task=task,
-            options=DrivingOptions("run", options.lease_seconds),
+            options=DrivingOptions("run", options.lease_seconds, options.asks),
         )
         return await driving.drive()
