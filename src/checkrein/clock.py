@@ -8,7 +8,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Coroutine
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from checkrein.ports.clock import TimerHandle
 
@@ -139,9 +139,21 @@ class SystemClock:
         return spawn(work, name=name)
 
 
+ID_BYTES: Final = 8
+_DRAWN_AT_ONCE: Final = 512
+_drawn = bytearray()
+"""Random bytes that no id was made of yet; asking the system for a few at a time costs more than anything else an event needs."""
+# A copy of the process must not make the same ids.
+os.register_at_fork(after_in_child=_drawn.clear)
+
+
 class SystemIds:
     """Random ids of the operating system."""
 
     def new_id(self) -> str:
         """Return 16 random hexadecimal digits."""
-        return os.urandom(8).hex()
+        if len(_drawn) < ID_BYTES:
+            _drawn.extend(os.urandom(_DRAWN_AT_ONCE * ID_BYTES))
+        drawn = bytes(_drawn[-ID_BYTES:])
+        del _drawn[-ID_BYTES:]
+        return drawn.hex()

@@ -368,9 +368,10 @@ class ToolReconciled(Fact, frozen=True, tag="tool_reconciled"):
 
 
 class WorkDone(Fact, frozen=True, tag="work_done"):
-    """No step remains; the artifacts are to be checked."""
+    """No step remains; the artifacts are to be checked. `artifacts` holds `answer`, when the work ended with a reported answer."""
 
     type: ClassVar[Literal["work_done"]] = "work_done"
+    artifacts: tuple[Artifact, ...] = ()
 
 
 class CheckPassed(Fact, frozen=True, tag="check_passed"):

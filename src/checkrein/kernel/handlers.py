@@ -36,6 +36,7 @@ from checkrein.kernel.events import (
     TurnFinished,
     TurnGranted,
     Unblocked,
+    WorkDone,
     narrowed,
     placed,
 )
@@ -187,8 +188,8 @@ def _verifying(state: RunState, offset: int) -> RunState:
     return replace(state, phase=Phase.VERIFYING, verifying_since=offset + 1, evidence=(), findings=())
 
 
-def _work_done(state: RunState, event: Event) -> RunState:
-    return _verifying(state, event.expected_version)
+def _work_done(state: RunState, data: WorkDone, offset: int) -> RunState:
+    return _verifying(_adopting(state, data.artifacts), offset)
 
 
 def _check_passed(state: RunState, data: CheckPassed) -> RunState:
@@ -246,7 +247,7 @@ HANDLERS: Final[Mapping[str, _Handler]] = {
     "tool_failed": narrowed(ToolFailed, _tool_failed),
     "tool_in_doubt": narrowed(ToolInDoubt, _tool_in_doubt),
     "tool_reconciled": placed(ToolReconciled, _tool_reconciled),
-    "work_done": _work_done,
+    "work_done": placed(WorkDone, _work_done),
     "check_passed": narrowed(CheckPassed, _check_passed),
     "check_failed": narrowed(CheckFailed, _check_failed),
     "blocked": narrowed(Blocked, _blocked),

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Literal, TypeAlias
 
 from checkrein.errors import PathEscape
+from checkrein.harness.asking import DraftingPlanner
 from checkrein.harness.hooks import denied
 from checkrein.harness.host import ReadyCall, ended_step
 from checkrein.harness.permission import Decision, ask_policy
@@ -83,7 +84,8 @@ class CallRunner:
 
     def _is_pull(self, name: str) -> bool:
         """Tell whether a caller brings the results of a tool: the task has no body for it, and it was a plan's author who named it."""
-        return self._held.task.tool(name) is None
+        task = self._held.task
+        return task.tool(name) is None and not isinstance(task.planner, DraftingPlanner)
 
     async def make(self, calls: Sequence[ReadyCall]) -> None:
         """Grant calls in their order as far as the budget allows, run the bodies of those granted, and record what came of each.

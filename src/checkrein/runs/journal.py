@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from checkrein.codec.wire import fingerprint, row_of, skim_events
@@ -49,6 +50,20 @@ def _folded(
     while (some := list(islice(events, FOLDED_AT_ONCE))) or state is None:
         state, session = fold_run(some, state), fold_session(some, session)
     return state, session or SessionState()
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Events that follow a version, with what they make of it.
+
+    Attributes:
+        events: the events, in order.
+        state: the lifecycle after them.
+        session: the session after them.
+    """
+
+    events: tuple[Event, ...]
+    state: RunState
+    session: SessionState
 
 
 class Journal:
@@ -110,15 +125,16 @@ class Journal:
         self.state, self.session = _folded(bodies, self.run_id, self.state, self.session)
         return True
 
-    def events_of(
+    def batch_of(
         self, data: Sequence[EventData], *, actor: str, epoch: int | None, elapsed: float = 0.0, ids: Sequence[str] = ()
-    ) -> tuple[Event, ...]:
+    ) -> Batch:
         """Return `data` as events that follow the present version; the end of a session is added where the batch ends the run.
 
         The first of them have the given ids, the others new ones.
 
         Raises:
             Rejected: the lifecycle refuses one of them.
+            IllegalTransition: the session's machine has no such edge.
         """
         at = float(self._clock.now())
         events = tuple(
@@ -134,18 +150,19 @@ class Journal:
             )
             for index, item in enumerate(data)
         )
-        return self._completed(events)
-
-    def _completed(self, events: tuple[Event, ...]) -> tuple[Event, ...]:
         after = transition_batch(self.state, events)
-        if after.outcome is None or not events:
-            return events
+        if after.outcome is not None and events:
+            events = self._completed(events, after.outcome.code)
+            after = transition_batch(self.state, events)
+        return Batch(events, after, fold_session(events, self.session))
+
+    def _completed(self, events: tuple[Event, ...], reason: str) -> tuple[Event, ...]:
         last = events[-1]
         session = fold_session(events[:-1], self.session)
         end = replace(
             last,
             event_id=self._ids.new_id(),
-            data=SessionComplete(reason=after.outcome.code, unread=tuple(note.id for note in session.queued)),
+            data=SessionComplete(reason=reason, unread=tuple(note.id for note in session.queued)),
         )
         return (*events[:-1], end, replace(last, expected_version=last.expected_version + 1))
 
@@ -161,24 +178,23 @@ class Journal:
         """
         try:
             ids = (first_id,) if first_id else ()
-            events = self.events_of(data, actor=actor, epoch=epoch, elapsed=elapsed, ids=ids)
+            batch = self.batch_of(data, actor=actor, epoch=epoch, elapsed=elapsed, ids=ids)
         except Rejected as error:
             await self._audit(error, actor, first_id)
             raise
-        await self.send(events)
+        await self.send(batch)
 
-    async def send(self, events: Sequence[Event], lease: NewLease | None = None) -> None:
-        """Send events made by `events_of`, and take them into the state once the store accepted them.
+    async def send(self, batch: Batch, lease: NewLease | None = None) -> None:
+        """Send a batch made by `batch_of`, and take it into the state once the store accepted it.
 
         Raises:
             Conflict: as `append`.
             LeaseHeld: with `lease`, another worker holds the run.
             DuplicateEvent: an id is there with other content.
-            IllegalTransition: the session's machine has no such edge; nothing was sent.
             StoreError: the store could not append.
         """
-        after, session = transition_batch(self.state, events), fold_session(events, self.session)
-        head = head_of(after, events[-1].at)
+        events = batch.events
+        head = head_of(batch.state, events[-1].at)
         rows = [row_of(event) for event in events]
         version = self.state.version
         try:
@@ -197,8 +213,8 @@ class Journal:
         if done.is_known:
             await self.refresh()
             return
-        self.state = after
-        self.session = session
+        self.state = batch.state
+        self.session = batch.session
 
     async def _lost_race(self, error: Conflict, events: Sequence[Event]) -> None:
         await self.refresh()
@@ -229,7 +245,7 @@ class Journal:
             facts = build()
             ids += [self._ids.new_id() for _ in facts[len(ids) :]]
             try:
-                await self.send(self.events_of(facts, actor=actor, epoch=epoch, elapsed=elapsed, ids=ids))
+                await self.send(self.batch_of(facts, actor=actor, epoch=epoch, elapsed=elapsed, ids=ids))
             except Rejected as error:
                 await self._audit(error, actor, ids[0])
                 raise
@@ -275,11 +291,11 @@ class Journal:
         if event.run_id == self.run_id and await self.accepted_before(event):
             return
         try:
-            transition(self.state, event)
+            batch = Batch((event,), transition(self.state, event), fold_session((event,), self.session))
         except Rejected as error:
             await self._audit(error, event.actor, event.event_id)
             raise
-        await self.send((event,))
+        await self.send(batch)
 
     async def _audit(self, error: Rejected, actor: str, event_id: str = "") -> None:
         refusal = Refusal(

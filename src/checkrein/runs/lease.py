@@ -96,7 +96,7 @@ async def claim(journal: Journal, *, owner: str, seconds: float) -> int:
     )
     lease = NewLease(owner=owner, seconds=seconds, dead_owner=held_before if takeover and is_gone(held_before) else "")
     data = LeaseTaken(lease=epoch, owner=owner, folder=folder, takeover=takeover)
-    await journal.send(journal.events_of([data], actor=_actor(owner), epoch=epoch), lease)
+    await journal.send(journal.batch_of([data], actor=_actor(owner), epoch=epoch), lease)
     return epoch
 
 

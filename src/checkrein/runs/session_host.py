@@ -9,9 +9,10 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
+from checkrein.codec.wire import skim_events
+from checkrein.harness.asking import PlanningRequest, planned
 from checkrein.harness.host import Announce, PlannerReply, ReadyCall
 from checkrein.harness.permission import Decision, ask_policy
-from checkrein.harness.planners import ask_planner
 from checkrein.harness.pulls import answer_facts
 from checkrein.kernel.budget import BudgetState
 from checkrein.kernel.events import (
@@ -20,7 +21,6 @@ from checkrein.kernel.events import (
     Failed,
     PlanAccepted,
     PlanCommit,
-    PlanDraft,
     SessionData,
     SessionPause,
     TurnFinished,
@@ -31,13 +31,16 @@ from checkrein.kernel.events import (
 )
 from checkrein.kernel.session_events import BudgetWarn
 from checkrein.kernel.session_next import CompleteSession, failure_to_answer
-from checkrein.kernel.session_state import SessionState
+from checkrein.kernel.session_state import EndedStep, SessionState
 from checkrein.kernel.state import Phase
-from checkrein.messages import Usage
+from checkrein.messages import Message, Usage
+from checkrein.ports.model import ToolSchema
+from checkrein.projections.transcript import TranscriptView, fold_transcript
 from checkrein.runs.answers import answer_events
 from checkrein.runs.calls import CallRunner
 from checkrein.runs.causes import pause_causes, planner_cause
 from checkrein.runs.held import HeldRun, Moved
+from checkrein.runs.workspace import write_answer
 from checkrein.tools.outcomes import FailedCall
 from checkrein.values import JsonObject
 
@@ -57,6 +60,8 @@ class RunHost:
 
     def __init__(self, held: HeldRun, calls: CallRunner) -> None:
         self._held = held
+        self._transcript = TranscriptView()
+        self._transcript_version = 0
         self._calls = calls
 
     @property
@@ -83,8 +88,20 @@ class RunHost:
         """
         held = self._held
         told = replace(held.session, failure=failure_to_answer(held.session, held.task.on_failure))
-        steps, is_final = await held.uninterrupted(ask_planner(held.task.planner, told), name=f"plan-{held.run_id}")
-        return PlannerReply(PlanDraft(turn=turn, steps=steps, final=is_final or not steps))
+        request = PlanningRequest(turn, told, self._read_transcript, self._schemas, held.signal)
+        return await held.uninterrupted(planned(held.task.planner, request), name=f"plan-{held.run_id}")
+
+    async def _read_transcript(self) -> Sequence[Message]:
+        """Read the log on from where the transcript stands; only planners that see transcripts pay for it."""
+        journal, offset = self._held.journal, self._transcript_version
+        bodies = await journal.store.read(journal.run_id, offset)
+        events = skim_events(bodies, run_id=journal.run_id, offset=offset)
+        self._transcript = fold_transcript(events, self._transcript)
+        self._transcript_version = offset + len(bodies)
+        return self._transcript.messages
+
+    def _schemas(self) -> tuple[ToolSchema, ...]:
+        return tuple(ToolSchema(item.name, item.description, item.schema) for item in self._held.task.tools)
 
     async def answer_turn(self, reply: PlannerReply, *, attempt: int) -> None:
         """Record a planner's answer."""
@@ -157,9 +174,18 @@ class RunHost:
     async def meet_goal(self, announce: Announce) -> None:
         """Hand the artifacts over to the checks; the session ends when they have passed."""
         del announce
-        await self._held.append(WorkDone())
+        answer = _answer_of(self.session)
+        artifacts = () if answer is None else (await write_answer(self._held.folder, answer),)
+        await self._held.append(WorkDone(artifacts=artifacts))
 
     async def complete(self, end: CompleteSession, announce: Announce) -> None:
         """End the run without success."""
         await announce(end.code)
         await self._held.append(Failed(code=end.code, message=end.message))
+
+
+def _answer_of(session: SessionState) -> str | None:
+    """Return the answer with which the work ended: that of the last step that was done, if it had one."""
+    ended = (item for item in reversed(session.history) if isinstance(item, EndedStep) and item.status == "done")
+    last = next(ended, None)
+    return None if last is None or not last.step.answer else last.step.answer

@@ -14,12 +14,15 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from checkrein.errors import TaskError
+from checkrein.harness.asking import SessionPlanner
 from checkrein.harness.hooks import Hooks
+from checkrein.harness.model_planner import ModelPlanner
 from checkrein.harness.permission import Policy, allow_listed
-from checkrein.harness.planners import Planner
+from checkrein.harness.planners import Planner, PlannerAnswer
 from checkrein.kernel.budget import Budget
 from checkrein.kernel.events import CheckSpec, TaskRecord, ToolSpec
 from checkrein.kernel.session_next import OnFailure
+from checkrein.ports.model import Model
 from checkrein.ports.tool import Tool
 from checkrein.ports.verifier import Verifier
 from checkrein.values import JsonObject
@@ -30,6 +33,12 @@ InstallHooks: TypeAlias = Callable[[Hooks], None]
 """Registers a task's hooks; called each time a worker begins to drive a run, with hooks of its own."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
+
+
+def unplanned(_goal: str, _history: object, _last_error: object) -> PlannerAnswer:
+    """Stand for a planner that was not given."""
+    msg = "the task has no planner"
+    raise LookupError(msg)
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -51,7 +60,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         name: 1 to 64 of letters, digits, `_`, `.`, `-`; workers find their runs by it.
         version: a whole number from 1; raise it when the meaning of the task changes.
         goal: what is to be reached, in words.
-        planner: decides the steps.
+        planner: decides the steps: a function, or what sees the turn as a model does.
+        model: decides the steps, in place of a planner: each turn of it is a planning.
         tools: the tools that steps may use; names are unique.
         budget: limits of one run.
         checks: what must be proved, at least one; a bare verifier is a check under a default id.
@@ -70,8 +80,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     goal: str
-    planner: Planner
     checks: Sequence[Check | Verifier]
+    planner: SessionPlanner = unplanned
+    model: Model | None = None
     version: int = 1
     tools: Sequence[Tool] = ()
     budget: Budget = Budget()
@@ -85,7 +96,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     source: str = "task"
 
     def __post_init__(self) -> None:
-        """Check everything that can be known now; paths may be given as text."""
+        """Check everything that can be known now; paths may be given as text, and a model plans by itself."""
+        if self.model is not None and self.planner is unplanned:
+            force_setattr(self, "planner", ModelPlanner(self.model))
         for key, is_right, problem, fix in _demands(self):
             if not is_right:
                 raise TaskError(self.source, key, problem, fix)
@@ -220,7 +233,13 @@ def _demands(task: Task) -> Iterator[tuple[str, bool, str, str]]:
     yield "version", is_count, f"{version!r:.80} is no version", "use a whole number from 1"
     is_said = isinstance(goal, str) and bool(goal.strip())
     yield "goal", is_said, "it is empty, or no text", "say in a sentence what is to be reached"
-    yield "planner", callable(task.planner), "it cannot be called", "give a function (goal, history, last_error)"
+    yield "planner", task.planner is not unplanned, "the task has none", "give a planner, or a model"
+    yield (
+        "planner",
+        callable(task.planner) or hasattr(task.planner, "draft"),
+        "it cannot be called",
+        "give a function (goal, history, last_error)",
+    )
     yield "policy", callable(task.policy), "it cannot be called", "give a function (tool, arguments)"
     has_hooks = task.hooks is None or callable(task.hooks)
     yield "hooks", has_hooks, "it cannot be called", "give a function (hooks) that registers them"

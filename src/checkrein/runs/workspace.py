@@ -14,14 +14,17 @@ import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
+from typing import Final
 
 from checkrein.errors import PathEscape
 from checkrein.kernel.events import Artifact
 from checkrein.kernel.state import RunState
 
-__all__ = ["artifact_of", "digest_of", "folder_of", "prepare_folder"]
+__all__ = ["ANSWER", "artifact_of", "digest_of", "folder_of", "prepare_folder", "write_answer"]
 
 _LATEST = "latest"
+ANSWER: Final = "answer"
+"""The artifact in which a run keeps the answer that it reports."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _BELOW = _FOLDER | os.O_NOFOLLOW
 # Non-blocking, because opening a pipe that nobody writes to would wait for ever.
@@ -125,6 +128,25 @@ def artifact_of(folder: Path, path: str) -> Artifact:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise PathEscape(path, "it is no regular file")
         return Artifact(path=str(name), sha256=hashlib.file_digest(file, "sha256").hexdigest())
+
+
+async def write_answer(folder: Path, text: str) -> Artifact:
+    """Write a reported answer to the run's folder, whole or not at all, and return it as the artifact `answer`.
+
+    Raises:
+        PathEscape: something else than a file has that name.
+        OSError: it cannot be written.
+    """
+    return await asyncio.to_thread(_write_answer, folder, text)
+
+
+def _write_answer(folder: Path, text: str) -> Artifact:
+    part = folder / f".{ANSWER}.part"
+    part.unlink(missing_ok=True)
+    with part.open("x", encoding="utf-8") as file:
+        file.write(text)
+    part.replace(folder / ANSWER)
+    return artifact_of(folder, ANSWER)
 
 
 def _opened(folder: Path, name: PurePosixPath, path: str) -> int:

@@ -14,7 +14,8 @@ from typing import Final, Literal, TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
-from checkrein.harness.planners import LastError, Note, Plan, Planner, Step, StepRecord
+from checkrein.harness.asking import Drafted, DraftingPlanner, PlanningRequest, SessionPlanner
+from checkrein.harness.planners import LastError, Note, Plan, Step, StepRecord
 from checkrein.ports.store import Appended, NewLease, Refusal, Row, RunHead, RunQuery, RunRow, RunStore, StoreReport
 from checkrein.ports.tool import Accepted, PollResult, Reconciliation, Tool, ToolContext, ToolOutput, ToolTraits
 from checkrein.runs.task import Task
@@ -63,8 +64,10 @@ class CrashPoint:
         """Return the tool with points around its body, its probe and its poll."""
         return _Tool(tool, self)
 
-    def planner(self, planner: Planner) -> Planner:
+    def planner(self, planner: SessionPlanner) -> SessionPlanner:
         """Return the planner with points around its answer."""
+        if isinstance(planner, DraftingPlanner):
+            return _Drafting(planner, self)
 
         async def planned(
             goal: str, history: tuple[StepRecord | Note, ...], last_error: LastError | None
@@ -124,6 +127,18 @@ class CrashPoint:
         return result
 
 
+class _Drafting:
+    """A planner that drafts between two points."""
+
+    def __init__(self, inner: DraftingPlanner, point: CrashPoint) -> None:
+        self._inner = inner
+        self._point = point
+
+    async def draft(self, request: PlanningRequest) -> Drafted:
+        """Return what the planner drafts."""
+        return await self._point.around("plan", self._inner.draft(request))
+
+
 class _Store:
     """A store whose calls pass points; see `checkrein.ports.store.RunStore` for what they do."""
 
@@ -132,11 +147,10 @@ class _Store:
         self._around = point.around
         self._reach = point.reach
 
-    async def create(self, run_id: str, request_id: str, rows: Sequence[Row], head: RunHead) -> str:
+    async def create(self, run_id: str, request_id: str, rows: Sequence[Row], head: RunHead, *, epoch: int = 0) -> str:
         """Create a run."""
-        return await self._around(
-            f"create {_types(rows)}", self._inner.create(run_id, request_id, rows, head), writes=True
-        )
+        work = self._inner.create(run_id, request_id, rows, head, epoch=epoch)
+        return await self._around(f"create {_types(rows)}", work, writes=True)
 
     async def append(
         self, run_id: str, *, version: int, epoch: int | None, rows: Sequence[Row], head: RunHead

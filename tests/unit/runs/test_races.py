@@ -101,9 +101,10 @@ async def test_of_two_facts_on_one_version_one_wins_and_the_other_gets_a_typed_c
 async def test_the_same_terminal_event_again_is_known_and_another_one_is_refused(scene: Scene) -> None:
     run_id = await _verifying(scene)
     first, second = [await Journal.open(scene.store, run_id, clock=scene.clock, ids=SystemIds()) for _ in range(2)]
-    events = first.events_of([CancelRequested("enough")], actor="user:a", epoch=None)
-    await first.send(events)
+    batch = first.batch_of([CancelRequested("enough")], actor="user:a", epoch=None)
+    await first.send(batch)
     assert first.state.phase is Phase.FAILED
+    events = batch.events
     for event in events:
         await second.submit(event)
     assert second.state.version == first.state.version - len(events)
