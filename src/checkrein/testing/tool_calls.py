@@ -40,10 +40,10 @@ async def arguments(bench: Bench) -> AsyncIterator[Finding]:
             return
         untyped = [argument for argument, schema in properties.items() if _says_nothing(schema)]
         if untyped:
-            seen = f"{listed(untyped)} takes anything, so a model is not told what to give, and nothing is refused"
+            seen = f"{listed(untyped)} may be anything, so a model is not told what to give, and nothing is refused"
             yield broken(name, seen, "annotate it with a type (str, int, Literal[…], a model), not with object or Any")
-        scene.prepared()
         before = await scene.look()
+        scene.prepared()
         accepted, internal, refused = _tried(scene, properties)
         for wrong in accepted:
             yield broken(
@@ -64,7 +64,7 @@ async def arguments(bench: Bench) -> AsyncIterator[Finding]:
         elif not (untyped or accepted or internal):
             yield kept(
                 name,
-                f"{counted(len(properties), 'argument')} with types; {counted(refused, 'wrong call')} refused before the body",
+                f"{counted(len(properties), 'argument')}, each with a type; {counted(refused, 'wrong call')} refused before the body",
             )
         for item in _undescribed(scene.tool, properties):
             yield item
@@ -122,7 +122,11 @@ def _undescribed(tool: WatchedTool, properties: Mapping[str, JsonValue]) -> Iter
         )
     silent = [name for name, schema in properties.items() if isinstance(schema, dict) and not schema.get("description")]
     if silent:
-        yield advice("arguments", f"{listed(silent)} has no description", "describe it under Args: in the docstring")
+        yield advice(
+            "arguments",
+            f"arguments without a description: {listed(silent)}",
+            "describe them under Args: in the docstring",
+        )
 
 
 async def result(bench: Bench) -> AsyncIterator[Finding]:

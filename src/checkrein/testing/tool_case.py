@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from checkrein.ports.tool import Tool
+from checkrein.testing.tool_report import Unusable, broken
 
 __all__ = ["PATIENCE_SECONDS", "MakeCase", "ToolCase", "effect_of", "files_below", "put_files"]
 
@@ -55,14 +56,21 @@ async def effect_of(case: ToolCase, folder: Path) -> object:
     Args:
         case: how to look.
         folder: the run's folder.
+
+    Raises:
+        Unusable: what the case returns cannot be kept.
     """
     if case.effect is None:
         return files_below(folder)
     value = case.effect()
     if inspect.isawaitable(value):
         value = await value
-    # Kept apart from the world: a list that goes on growing would always be equal to itself.
-    return copy.deepcopy(value)
+    try:
+        # Kept apart from the world: a list that goes on growing would always be equal to itself.
+        return copy.deepcopy(value)
+    except TypeError as error:
+        change = "return plain values: numbers, text, lists, tuples, dicts"
+        raise Unusable(broken("effect", f"what effect() returns cannot be kept: {error}", change)) from error
 
 
 def files_below(folder: Path) -> dict[str, str]:

@@ -198,7 +198,7 @@ async def two_workers(bench: Bench) -> AsyncIterator[Finding]:
     # In the middle of the body only what is said to be done again harmlessly is done by two workers at once.
     inside = base.points() if base.traits.idempotent else []
     for point in ("after", "before", *inside):
-        async with run_scene(bench) as run:
+        async with run_scene(bench, is_durable=True) as run:
             item = await _returned(run, base, point)
         if item is not None:
             yield item

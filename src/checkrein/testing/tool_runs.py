@@ -2,7 +2,7 @@
 
 The workers, the store and the lifecycle are the real ones. The first worker has a clock of its own, which stands still: so it never renews its lease, and no limit of
 its body strikes while it is dead or stopped. A crash is a worker that never goes on; a stopped worker goes on later as if nothing had happened. The invariant: the
-second worker knows of the first only what the store says.
+second worker knows of the first only what the store says. Where it matters most, the two even have stores of their own on one file, as two processes have.
 """
 
 import asyncio
@@ -15,12 +15,13 @@ import msgspec
 
 from checkrein.harness.planners import LastError, Note, Plan, Step, StepRecord
 from checkrein.kernel.state import Call, RunState
+from checkrein.ports.store import RunStore
 from checkrein.ports.tool import Accepted, ToolContext
 from checkrein.ports.verifier import CheckContext
 from checkrein.runs.task import Task
 from checkrein.runs.worker import Worker, WorkerOptions
 from checkrein.runs.workspace import folder_of
-from checkrein.store import MemoryStore
+from checkrein.store import MemoryStore, SqliteStore
 from checkrein.testing.tool_bench import Bench, StruckClock, within
 from checkrein.testing.tool_case import ToolCase, effect_of, put_files
 from checkrein.testing.tool_lines import Died, Line
@@ -71,12 +72,19 @@ class RunScene:
         tool: the tool, watched.
     """
 
-    def __init__(self, case: ToolCase, workspace: Path) -> None:
+    def __init__(self, case: ToolCase, workspace: Path, *, is_durable: bool) -> None:
         self.clock = StruckClock()
         self._first_clock = StruckClock()
         self.tool = WatchedTool(case.tool)
         self._case = case
-        self._store = MemoryStore(clock=self.clock)
+        self._store: RunStore
+        self._first_store: RunStore
+        if is_durable:
+            path = workspace / "runs.db"
+            self._store = SqliteStore(path, clock=self.clock)
+            self._first_store = SqliteStore(path, clock=self._first_clock)
+        else:
+            self._store = self._first_store = MemoryStore(clock=self.clock)
         self._task = _task(case, self.tool, workspace)
         self._run_id = ""
         self._resumed = asyncio.Event()
@@ -93,10 +101,11 @@ class RunScene:
         return task
 
     def _worker(self, name: str) -> Worker:
-        clock = self._first_clock if name == "first" else self.clock
+        is_first = name == "first"
+        clock, store = (self._first_clock, self._first_store) if is_first else (self.clock, self._store)
         # Nothing is retried for a failure: each scenario is about one execution, or about a recovery.
         options = WorkerOptions(name=name, claims="named", lease_seconds=LEASE_SECONDS, retry=RetryPolicy(attempts=1))
-        return Worker(store=self._store, tasks=[self._task], clock=clock, options=options)
+        return Worker(store=store, tasks=[self._task], clock=clock, options=options)
 
     async def crash(self, point: Point | Line) -> bool:
         """Let the first worker die at a point, and its lease end; False when the body never got there."""
@@ -183,7 +192,8 @@ class RunScene:
             task.cancel()
         for _ in range(10):
             await self.clock.sleep(0)
-        await self._store.aclose()
+        for store in (self._first_store, self._store):
+            await store.aclose()
 
     async def _let_jobs_go_on(self) -> None:
         """Let a second pass once a job was accepted; while a body runs no time passes, so that no limit strikes."""
@@ -197,9 +207,14 @@ class RunScene:
 
 
 @asynccontextmanager
-async def run_scene(bench: Bench) -> AsyncGenerator[RunScene]:
-    """Yield a run in a fresh world, and stop what still runs in it afterwards."""
-    scene = RunScene(*bench.new_world())
+async def run_scene(bench: Bench, *, is_durable: bool = False) -> AsyncGenerator[RunScene]:
+    """Yield a run in a fresh world, and stop what still runs in it afterwards.
+
+    Args:
+        bench: makes the world.
+        is_durable: give each worker a store of its own on one database file, instead of one in memory that both share.
+    """
+    scene = RunScene(*bench.new_world(), is_durable=is_durable)
     try:
         yield scene
     finally:

@@ -123,7 +123,7 @@ async def _in_a_run(bench: Bench, base: Baseline, promise: str) -> Finding:
     places = "while it ran" if base.is_plain else f"at {counted(base.awaits, 'await')}"
     return kept(
         promise,
-        f"cancelled {places} it left nothing or the whole; its run ended as cancelled, with the call {found.status}",
+        f"cancelled {places}, it left nothing or the whole; its run ended as cancelled, with the call {found.status}",
     )
 
 

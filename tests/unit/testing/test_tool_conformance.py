@@ -325,13 +325,13 @@ async def test_a_report_says_promise_by_promise_what_was_kept() -> None:
     assert isinstance(report, ToolReport)
     lines = str(report).splitlines()
     assert lines[0].startswith("pay declares idempotent=False, cancellable=True, timeout_seconds=30, reconcile: ")
-    assert lines[0].endswith(": 9 kept, 1 advice")
+    assert lines[0].endswith(": 9 kept, 2 advice")
     text = " ".join(str(report).split())
     assert (
         "reconcile (it says whether this very call happened, and does nothing) ✓ after a crash (before the body" in text
     )
     assert "between effect and outcome) the next worker asked the probe and ran no body; it told the truth" in text
-    assert "cancelled at 1 await it left nothing or the whole; its run ended as cancelled" in text
+    assert "cancelled at 1 await, it left nothing or the whole; its run ended as cancelled" in text
     assert "at its limit the body stopped, at 1 await" in text
 
 

@@ -39,7 +39,7 @@ def test_an_argument_without_a_type_is_named() -> None:
         del text, anything
 
     text = objection(lambda _: ToolCase(note, {"text": "a", "anything": 1}), ARGUMENTS)
-    has(text, "arguments (every argument has a type", "✗ anything takes anything", "change: annotate it with a type")
+    has(text, "arguments (every argument has a type", "✗ anything may be anything", "change: annotate it with a type")
 
 
 class Lax:
@@ -235,6 +235,17 @@ def test_effects_with_ids_in_them_are_told_so() -> None:
         "after one call, the effect is [0] in one world and [1]",
         "leave ids, keys and times out",
     )
+
+
+def test_an_effect_that_cannot_be_kept_is_told_so() -> None:
+    lock = threading.Lock()
+
+    @tool
+    def add() -> None:
+        return None
+
+    text = objection(lambda _: ToolCase(add, effect=lambda: lock), TWICE)
+    has(text, "what effect() returns cannot be kept", "change: return plain values")
 
 
 # Calls that repeat or overlap

@@ -288,4 +288,4 @@ async def test_a_tool_without_description_is_advised() -> None:
         return text
 
     text = await advised(lambda _: ToolCase(keep, {"text": "a"}), "arguments")
-    has(text, "the tool has no description", "text has no description", "describe it under Args:")
+    has(text, "the tool has no description", "arguments without a description: text", "describe them under Args:")
