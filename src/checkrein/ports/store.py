@@ -73,7 +73,7 @@ class Lease(msgspec.Struct, frozen=True):
 
     Attributes:
         owner: the holder's identity (opaque to the store); `""` when nobody ever held it.
-        epoch: the fencing token; 0 before the first lease.
+        epoch: the fencing token; before the first lease what the run was created with, which is 0 unless it has another run's history.
         expires_in: seconds until it ends by the store's clock; 0 or less when it is over or was released.
         is_released: the last holder gave it back.
     """
@@ -181,14 +181,17 @@ class RunStore(Protocol):
     Where several refusals fit, the first in the order of a method's `Raises` is raised.
     """
 
-    async def create(self, run_id: str, request_id: str, rows: Sequence[Row], head: RunHead) -> str:
-        """Create a run with its first batch.
+    async def create(
+        self, run_id: str, request_id: str, rows: Sequence[Row], head: RunHead, *, epoch: int = 0
+    ) -> str:
+        """Create a run with its first batch; nobody holds it.
 
         Args:
             run_id: the new run's id.
             request_id: the caller's id of the request, `""` for none; the same id names the same run for ever.
             rows: the first batch, at least one row.
             head: the run's head after the batch.
+            epoch: where the batch is a copy of another run's history, the epoch of the last lease in it; the first claim is one more.
 
         Returns:
             The run's id: `run_id`, or the id of the run that was created under `request_id` before (nothing is written then).

@@ -19,7 +19,7 @@ __all__ = ["MemoryStore"]
 class _Run:
     """One run: its rows, its head and its lease."""
 
-    def __init__(self, run_id: str, request_id: str, created_at: float, head: RunHead) -> None:
+    def __init__(self, run_id: str, request_id: str, created_at: float, head: RunHead, epoch: int) -> None:
         self.run_id = run_id
         self.request_id = request_id
         self.created_at = created_at
@@ -28,7 +28,7 @@ class _Run:
         self.offsets: dict[str, int] = {}
         self.refusals: list[Refusal] = []
         self.owner = ""
-        self.epoch = 0
+        self.epoch = epoch
         self.expires_at = 0.0
         self.is_released = False
 
@@ -89,10 +89,13 @@ class MemoryStore:
         self._followers = Followers()
         self._is_closed = False
 
-    async def create(self, run_id: str, request_id: str, rows: Sequence[Row], head: RunHead) -> str:
+    async def create(
+        self, run_id: str, request_id: str, rows: Sequence[Row], head: RunHead, *, epoch: int = 0
+    ) -> str:
         """Create a run with its first batch; see the port."""
         border.check_run_id(run_id)
         border.check_request_id(request_id, is_optional=True)
+        border.check_count("epoch", epoch)
         border.check_batch(rows, head)
         self._check_open()
         known = self._requests.get(request_id)
@@ -103,7 +106,7 @@ class MemoryStore:
             if run.request_id != request_id or run.rows[0].event_id != rows[0].event_id or run.recall(rows[:1]) is None:
                 raise DuplicateEvent(run_id, rows[0].event_id, 0)
             return run_id
-        run = self._runs[run_id] = _Run(run_id, request_id, self._clock.now(), head)
+        run = self._runs[run_id] = _Run(run_id, request_id, self._clock.now(), head, epoch)
         if request_id:
             self._requests[request_id] = run_id
         run.add(rows, head)

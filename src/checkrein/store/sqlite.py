@@ -75,13 +75,18 @@ class SqliteStore:
     def _connect(self, *, is_writer: bool) -> Connection:
         return open_store(self._path, self._options, is_writer=is_writer)
 
-    async def create(self, run_id: str, request_id: str, rows: Sequence[Row], head: RunHead) -> str:
+    async def create(
+        self, run_id: str, request_id: str, rows: Sequence[Row], head: RunHead, *, epoch: int = 0
+    ) -> str:
         """Create a run with its first batch; see the port."""
         border.check_run_id(run_id)
         border.check_request_id(request_id, is_optional=True)
+        border.check_count("epoch", epoch)
         border.check_batch(rows, head)
         batch = Batch(run_id=run_id, rows=rows, head=head)
-        return await self._writer.do(lambda db: sqlite_rows.create(db, batch, request_id, self._clock.now()), run_id)
+        return await self._writer.do(
+            lambda db: sqlite_rows.create(db, batch, request_id, epoch, self._clock.now()), run_id
+        )
 
     async def append(
         self, run_id: str, *, version: int, epoch: int | None, rows: Sequence[Row], head: RunHead

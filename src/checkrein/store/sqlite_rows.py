@@ -80,7 +80,7 @@ class _State(msgspec.Struct, frozen=True):
     offset: int | None
 
 
-def create(db: Connection, batch: Batch, request_id: str, now: float) -> str:
+def create(db: Connection, batch: Batch, request_id: str, epoch: int, now: float) -> str:
     """Create a run with its first batch; see the port."""
     known = find_request(db, request_id) if request_id else None
     if known is not None:
@@ -88,7 +88,7 @@ def create(db: Connection, batch: Batch, request_id: str, now: float) -> str:
     found = db.first(SQL.find_run, {"run_id": batch.run_id})
     if found is not None:
         return _same_run(db, batch, is_same_request=found[3] == request_id)
-    values = {**_head_values(batch), "run_id": batch.run_id, "request_id": request_id, "now": now}
+    values = {**_head_values(batch), "run_id": batch.run_id, "request_id": request_id, "epoch": epoch, "now": now}
     (key,) = cast("tuple[int]", db.first(SQL.create_run, values))
     _insert(db, key, 0, batch.rows)
     return batch.run_id

@@ -249,6 +249,7 @@ def _broken_calls(store: RunStore) -> list[Callable[[], Awaitable[object]]]:
         lambda: store.append("run", version=1, epoch=-1, rows=good, head=fine),
         lambda: store.append("run", version=2**70, epoch=None, rows=good, head=fine),
         lambda: store.create("new", "x" * 201, good, fine),
+        lambda: store.create("new", "", good, fine, epoch=-1),
         lambda: store.renew("run", epoch=1, seconds=-1),
         lambda: store.renew("run", epoch=1, seconds=float("nan")),
         lambda: store.release("run", epoch=-1),

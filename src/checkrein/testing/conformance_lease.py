@@ -32,6 +32,18 @@ class LeaseConformance(ConformanceBase):
         same((lease.owner, lease.epoch, lease.expires_in, lease.is_released, lease.is_live), ("", 0, 0.0, False, False))
 
     @scenario
+    async def test_a_run_with_the_history_of_another_goes_on_with_its_epochs(self, store: RunStore) -> None:
+        await store.create("run", "", rows("a"), head(), epoch=3)
+        lease = (await store.get("run")).lease
+        same((lease.owner, lease.epoch, lease.expires_in, lease.is_released, lease.is_live), ("", 3, 0.0, False, False))
+        error = await refused(Conflict, store.renew("run", epoch=3, seconds=LEASE_SECONDS))
+        same(error.code, "lease_lost")
+        same(await store.release("run", epoch=3), False)
+        same(await claim(store, "run", "me"), 4)
+        error = await refused(Conflict, store.append("run", version=2, epoch=3, rows=rows("late"), head=head()))
+        same((error.code, error.actual), ("lease_lost", (2, 4)))
+
+    @scenario
     async def test_a_claim_raises_the_epoch_and_appends_its_batch(self, store: RunStore) -> None:
         await store.create("run", "", rows("a"), head("RECEIVED"))
         lease = NewLease(owner="me", seconds=LEASE_SECONDS)

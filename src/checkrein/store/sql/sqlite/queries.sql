@@ -2,9 +2,10 @@
 
 -- name: create_run
 INSERT INTO runs (
-    run_id, request_id, version, phase, is_terminal, is_claimable, task, task_version, goal, updated_at, created_at
+    run_id, request_id, version, epoch, phase, is_terminal, is_claimable, task, task_version, goal, updated_at, created_at
 ) VALUES (
-    :run_id, nullif(:request_id, ''), :count, :phase, :is_terminal, :is_claimable, :task, :task_version, :goal, :updated_at, :now
+    :run_id, nullif(:request_id, ''), :count, :epoch, :phase, :is_terminal, :is_claimable, :task, :task_version, :goal, :updated_at,
+    :now
 )
 RETURNING key;
 
