@@ -21,6 +21,7 @@ from checkrein.cli.main import COMMANDS, app
 from checkrein.harness.topics import powers_table
 from checkrein.kernel.agent import AGENT_MACHINE
 from checkrein.kernel.run import RUN_MACHINE
+from checkrein.kernel.session import SESSION_MACHINE
 
 ROOT = Path(__file__).resolve().parent.parent
 HELP_COLUMNS = 100
@@ -64,6 +65,16 @@ def agent_diagram() -> str:
     return f"```mermaid\n{AGENT_MACHINE.to_mermaid()}```"
 
 
+def session_diagram() -> str:
+    """Return the session's states and what leads from one to the next."""
+    return f"```mermaid\n{SESSION_MACHINE.to_mermaid()}```"
+
+
+def session_table() -> str:
+    """Return every event of a session against every state."""
+    return SESSION_MACHINE.to_markdown()
+
+
 def cli_help() -> str:
     """Return what `checkrein --help` prints."""
     return _help()
@@ -91,6 +102,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "rooms": rooms,
     "run-diagram": run_diagram,
     "run-table": run_table,
+    "session-diagram": session_diagram,
+    "session-table": session_table,
 }
 
 
