@@ -116,6 +116,8 @@ class Received(Fact, frozen=True, tag="received"):
         budget: the limits.
         request_id: the caller's id of the request.
         parent: the run whose tool started this one; `""` for none.
+        fork_of: the run whose history comes next, up to `fork_at`; `""` for a run that begins anew.
+        fork_at: how many events of the log are that history, this one counted.
     """
 
     type: ClassVar[Literal["received"]] = "received"
@@ -123,6 +125,8 @@ class Received(Fact, frozen=True, tag="received"):
     budget: Budget
     request_id: str = ""
     parent: str = ""
+    fork_of: str = ""
+    fork_at: int = 0
 
 
 class LeaseTaken(Fact, frozen=True, tag="lease_taken"):

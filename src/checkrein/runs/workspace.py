@@ -1,7 +1,8 @@
 """The folders of runs: one below the task's workspace for each run, a fresh copy of it for each takeover.
 
 A worker that lost its lease may still be writing. So the next owner never works in the same folder: it copies the whole folder to `<run id>.<epoch>` before any
-grant, and a copy appears under its name only when it is complete. Artifacts are named relative to the folder and are known by their digests.
+grant, and a copy appears under its name only when it is complete. Artifacts are named relative to the folder and are known by their digests; a fork gets copies of
+those that still have theirs.
 """
 
 import asyncio
@@ -11,8 +12,9 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from io import BufferedReader
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -20,9 +22,20 @@ from checkrein.errors import PathEscape
 from checkrein.kernel.events import Artifact
 from checkrein.kernel.state import RunState
 
-__all__ = ["ANSWER", "artifact_of", "digest_of", "folder_of", "prepare_folder", "write_answer"]
+__all__ = [
+    "ANSWER",
+    "artifact_of",
+    "digest_of",
+    "discard_folder",
+    "folder_of",
+    "folders_of",
+    "prepare_folder",
+    "seed_folder",
+    "write_answer",
+]
 
 _LATEST = "latest"
+_CHUNK_BYTES = 1 << 20
 ANSWER: Final = "answer"
 """The artifact in which a run keeps the answer that it reports."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -37,8 +50,17 @@ def folder_of(workspace: Path, state: RunState) -> Path:
     Raises:
         PathEscape: the log names a folder that is none of the run's.
     """
-    made = (place for name in reversed(state.folders) if (place := _place(workspace, state, name)).is_dir())
-    return next(made, _place(workspace, state, state.folder or state.run_id))
+    made = folders_of(workspace, state)
+    return made[0] if made else _place(workspace, state, state.folder or state.run_id)
+
+
+def folders_of(workspace: Path, state: RunState) -> tuple[Path, ...]:
+    """Return the folders that the run's owners made and that are still there, newest first.
+
+    Raises:
+        PathEscape: the log names a folder that is none of the run's.
+    """
+    return tuple(place for name in reversed(state.folders) if (place := _place(workspace, state, name)).is_dir())
 
 
 def _place(workspace: Path, state: RunState, name: str) -> Path:
@@ -121,13 +143,25 @@ def artifact_of(folder: Path, path: str) -> Artifact:
         FileNotFoundError: there is no such file.
         OSError: it cannot be read.
     """
+    with _file_of(folder, path) as file:
+        return Artifact(path=str(PurePosixPath(path)), sha256=hashlib.file_digest(file, "sha256").hexdigest())
+
+
+def _file_of(folder: Path, path: str) -> BufferedReader:
+    """Open a plain file below a folder.
+
+    Raises:
+        PathEscape: the path leads outside the folder, or through a link, or to something else than a file.
+        OSError: it is not there, or cannot be opened.
+    """
     name = PurePosixPath(path)
     if name.is_absolute() or ".." in name.parts or not name.parts or "\0" in path:
         raise PathEscape(path, "artifacts are named relative to the run's folder")
-    with os.fdopen(_opened(folder, name, path), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise PathEscape(path, "it is no regular file")
-        return Artifact(path=str(name), sha256=hashlib.file_digest(file, "sha256").hexdigest())
+    file = os.fdopen(_opened(folder, name, path), "rb")
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise PathEscape(path, "it is no regular file")
 
 
 async def write_answer(folder: Path, text: str) -> Artifact:
@@ -184,3 +218,61 @@ def digest_of(folder: Path, path: str) -> str:
         return artifact_of(folder, path).sha256
     except (OSError, PathEscape):
         return ""
+
+
+def seed_folder(
+    workspace: Path, run_id: str, artifacts: Sequence[Artifact], sources: Sequence[Path]
+) -> tuple[Artifact, ...]:
+    """Make the folder of a run that is not stored yet, with copies of artifacts of another run.
+
+    Args:
+        workspace: where the folder is made, whole or not at all.
+        run_id: the new run.
+        artifacts: what to copy; each from the first source where it has the recorded bytes.
+        sources: folders of the other run.
+
+    Returns:
+        The artifacts that were copied; no source has the others any more.
+
+    Raises:
+        OSError: the workspace cannot be written.
+    """
+    partial = workspace / f".{run_id}.{os.getpid()}.partial"
+    partial.mkdir(mode=0o700, parents=True)
+    try:
+        copied = tuple(item for item in artifacts if any(_copied(source, partial, item) for source in sources))
+        partial.rename(workspace / run_id)
+    except OSError:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return copied
+
+
+def discard_folder(workspace: Path, run_id: str) -> None:
+    """Remove the folder that `seed_folder` made for a run that was not stored after all."""
+    shutil.rmtree(workspace / run_id, ignore_errors=True)
+
+
+def _copied(source: Path, target: Path, artifact: Artifact) -> bool:
+    """Copy an artifact if the very bytes that were copied have the recorded digest."""
+    try:
+        file = _file_of(source, artifact.path)
+    except (OSError, PathEscape):
+        return False
+    place = target / artifact.path
+    with file:
+        try:
+            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            copy = place.open("xb")
+        except (FileExistsError, NotADirectoryError):
+            return False  # an artifact of another time had a part of this path as its name
+        digest = hashlib.sha256()
+        with copy:
+            while chunk := file.read(_CHUNK_BYTES):
+                digest.update(chunk)
+                copy.write(chunk)
+            os.fchmod(copy.fileno(), stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o777)
+    if digest.hexdigest() == artifact.sha256:
+        return True
+    place.unlink()
+    return False
