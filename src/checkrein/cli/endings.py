@@ -82,16 +82,33 @@ def print_causes(screen: Screen, state: RunState) -> None:
         if call is not None and call.is_pull:
             arguments = call.arguments.encoded.decode()
             screen.line(("arguments: ", "dim"), shown(arguments, limit=len(arguments)), indent=6)
-        for command in commands_for(screen, state, cause):
+        is_alone = len(state.causes) == 1
+        for command in commands_for(screen, state, cause) if is_alone else _answering(screen, state, cause):
             screen.copyable(shown(command), indent=6)
+    # One of several questions is enough to end the run, so that is said once.
+    ending = _closing(screen, state, state.causes[0]) if len(state.causes) > 1 else ""
+    if ending:
+        screen.line("or it is ended without success:")
+        screen.copyable(shown(ending), indent=6)
 
 
 def commands_for(screen: Screen, state: RunState, cause: Cause) -> Iterator[str]:
     """Yield the commands that answer a cause; each names what it answers, so that it cannot be taken for what is asked later."""
+    yield from _answering(screen, state, cause)
+    ending = _closing(screen, state, cause)
+    if ending:
+        yield ending
+
+
+def _answering(screen: Screen, state: RunState, cause: Cause) -> Iterator[str]:
     for words in _answers(state, cause):
         yield screen.command(words[0], state.run_id, *words[1:])
-    if all(call.is_pull for call in state.open_calls):
-        yield screen.command("unblock", state.run_id, cause.id, "--close", "TEXT")
+
+
+def _closing(screen: Screen, state: RunState, cause: Cause) -> str:
+    """Return the command that ends a run; `""` while a call is open whose outcome nobody brings by a command."""
+    is_possible = all(call.is_pull for call in state.open_calls)
+    return screen.command("unblock", state.run_id, cause.id, "--close", "TEXT") if is_possible else ""
 
 
 def _answers(state: RunState, cause: Cause) -> Iterator[tuple[str, ...]]:

@@ -1,6 +1,6 @@
-"""Why a run is blocked, as people and programs see it: each cause with its id, and the command that answers it.
+"""Why a run is blocked, as people and programs see it: each cause with its id, and the command that answers it where the question does not say that by itself.
 
-The commands say `RUN` where the run's id belongs; who shows a cause puts it in.
+The commands say `RUN` where the run's id belongs; who shows a cause puts it in. Several calls may be asked about at once, so a question is one line.
 """
 
 from checkrein.kernel.events import Cause, SessionPause
@@ -38,10 +38,7 @@ def call_cause(call: HeldCall) -> Cause:
     """Return the question whether a call may be made."""
     arguments = call.arguments.encoded.decode()
     asked = "" if call.asks == "policy" else f" ({call.reason})"
-    text = (
-        f"may {call.name} be called with {arguments}{asked}? `checkrein approve RUN {call.call_id}`, "
-        f"or `checkrein deny RUN {call.call_id}`"
-    )
+    text = f"may {call.name} be called with {arguments}{asked}?"
     kind = "permission" if call.asks == "policy" else "review"
     return Cause(
         id=f"{kind}:{call.call_id}",

@@ -248,12 +248,14 @@ def _reconciled(answer: object, name: str) -> Reconciliation:
     if made.outcome not in _OUTCOMES:
         msg = (
             f"reconcile of {name} answered {answer!r:.100}; it answers 'done', 'failed' or 'unknown', a pair of that and the "
-            "result, or a Reconciliation"
+            "result or the reason, or a Reconciliation"
         )
         raise ToolError(msg)
     return made
 
 
 def _reconciled_with(answer: tuple[object, ...]) -> Reconciliation:
-    outcome, result = answer if len(answer) == len(("outcome", "result")) else ("", None)
-    return Reconciliation(outcome if isinstance(outcome, str) else "", _output(result))
+    outcome, more = answer if len(answer) == len(("outcome", "more")) else ("", None)
+    if outcome in _OUTCOMES and outcome != "done":
+        return Reconciliation(str(outcome), message=more if isinstance(more, str) else "")
+    return Reconciliation(outcome if isinstance(outcome, str) else "", _output(more))
