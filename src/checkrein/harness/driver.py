@@ -304,6 +304,8 @@ class SessionDriver:
         if abort is not None:
             await self._host.record(PlanDraft(turn=session.turns, steps=(), final=session.is_final, dropped=abort.text))
         elif session.next_step is not None and any(fired.kind == "skipped" for fired in reviews):
+            if self._host.budget().is_reached("steps"):
+                await self._pause_for_budget(PauseForBudget("steps"))
             following = session.next_step.id
             await self._host.record(StepStart(step_id=following), StepEnd(step_id=following, status="skipped"))
 

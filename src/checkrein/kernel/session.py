@@ -27,6 +27,7 @@ from checkrein.kernel.events import (
     SessionStart,
     SteerQueued,
     StepEnd,
+    StepSpec,
     StepStart,
     ToolCallGiven,
     ToolErrorGiven,
@@ -131,34 +132,30 @@ def _plan_commit(state: SessionState, data: PlanCommit) -> SessionState:
     kept: dict[str | int, StepStatus] = {
         step.id: "done" for step in data.steps if state.status.get(step.id) == "done" and before.get(step.id) == step
     }
-    return _settled(
-        replace(
-            state,
-            phase=_E,
-            draft=None,
-            steps=data.steps,
-            positions={step.id: position for position, step in enumerate(data.steps)},
-            is_final=data.final,
-            is_planned=True,
-            plan_turn=data.turn,
-            status=kept,
-            cursor=0,
-            work=(),
-            ahead=0,
-            waiting={},
-            failure=None,
-            answered=None,
-        ),
-        is_over=len(kept) == len(data.steps),
+    return replace(
+        state,
+        phase=_R if len(kept) == len(data.steps) else _E,
+        draft=None,
+        steps=data.steps,
+        positions={step.id: position for position, step in enumerate(data.steps)},
+        is_final=data.final,
+        is_planned=True,
+        plan_turn=data.turn,
+        status=kept,
+        cursor=_past_ended(data.steps, kept, 0),
+        work=(),
+        ahead=0,
+        waiting={},
+        failure=None,
+        answered=None,
     )
 
 
-def _settled(state: SessionState, *, is_over: bool) -> SessionState:
-    """Move the cursor past the steps that ended; go on to reflect where nothing that was begun is left."""
-    cursor = state.cursor
-    while cursor < len(state.steps) and state.is_ended(state.steps[cursor].id):
+def _past_ended(steps: tuple[StepSpec, ...], status: Mapping[str | int, StepStatus], cursor: int) -> int:
+    """Return the position of the first step from `cursor` on that has not ended."""
+    while cursor < len(steps) and status.get(steps[cursor].id, "open") not in {"open", "started"}:
         cursor += 1
-    return replace(state, cursor=cursor, phase=_R if is_over else state.phase)
+    return cursor
 
 
 def _with_status(state: SessionState, step_id: str | int, status: StepStatus) -> Mapping[str | int, StepStatus]:
@@ -174,7 +171,9 @@ def _step_start(state: SessionState, data: StepStart) -> SessionState:
         raise _illegal(state, f"step.start of {data.step_id!r}, which is not the next step,")
     if state.work and not state.ahead:
         raise _illegal(state, f"step.start of {data.step_id!r} while another step is open")
-    ahead = (state.ahead or sum(1 for item in state.batch_of(step) if item.id not in state.status)) - 1
+    ahead = 0
+    if step.batch is not None:
+        ahead = (state.ahead or sum(1 for item in state.batch_of(step) if item.id not in state.status)) - 1
     return replace(
         state,
         phase=_E,
@@ -186,13 +185,23 @@ def _step_start(state: SessionState, data: StepStart) -> SessionState:
     )
 
 
-def _is_over(state: SessionState) -> bool:
+def _is_over(state: SessionState, work: tuple[StepWork, ...]) -> bool:
     """Tell whether everything that was begun, and what belongs to one batch with it, has its answer."""
-    return not state.ahead and all(item.answer is not None for item in state.work)
+    if state.ahead:
+        return False
+    return not any(item.answer is None for item in work) if work else True
+
+
+def _work_on(state: SessionState, step_id: str | int) -> StepWork | None:
+    """Return the started step of that id."""
+    for item in state.work:
+        if item.step.id == step_id:
+            return item
+    return None
 
 
 def _step_end(state: SessionState, data: StepEnd) -> SessionState:
-    ended = next((item for item in state.work if item.step.id == data.step_id), None)
+    ended = _work_on(state, data.step_id)
     if ended is None:
         raise _illegal(state, f"step.end of {data.step_id!r}, which is not started,")
     if ended.is_open:
@@ -203,10 +212,14 @@ def _step_end(state: SessionState, data: StepEnd) -> SessionState:
     waiting = state.waiting
     if waiting:
         waiting = {name: item for name, item in waiting.items() if item.call.step_id != data.step_id}
-    after = replace(
+    work = () if len(state.work) == 1 else tuple(item for item in state.work if item is not ended)
+    status = _with_status(state, data.step_id, data.status)
+    return replace(
         state,
-        work=() if len(state.work) == 1 else tuple(item for item in state.work if item is not ended),
-        status=_with_status(state, data.step_id, data.status),
+        phase=_R if _is_over(state, work) else state.phase,
+        work=work,
+        status=status,
+        cursor=_past_ended(state.steps, status, state.cursor),
         reviewing=(*state.reviewing, data.step_id),
         history=state.history.appended(EndedStep(ended.step, data.status, as_data(data.result), data.error)),
         has_done_step=state.has_done_step or data.status == "done",
@@ -214,7 +227,6 @@ def _step_end(state: SessionState, data: StepEnd) -> SessionState:
         waiting=waiting,
         answered=None,
     )
-    return _settled(after, is_over=_is_over(after))
 
 
 def _with_work(state: SessionState, old: StepWork, new: StepWork) -> tuple[StepWork, ...]:
@@ -222,7 +234,7 @@ def _with_work(state: SessionState, old: StepWork, new: StepWork) -> tuple[StepW
 
 
 def _tool_call(state: SessionState, data: ToolCallGiven) -> SessionState:
-    work = next((item for item in state.work if item.step.id == data.step_id), None)
+    work = _work_on(state, data.step_id)
     if work is None or work.answer is not None or data.attempt != work.attempt + 1:
         raise _illegal(state, f"tool.call {data.call_id} attempt {data.attempt} of step {data.step_id!r}")
     waiting = state.waiting
@@ -242,12 +254,12 @@ def _answering(state: SessionState, work: StepWork | None, answer: CallAnswer, w
     waiting = state.waiting
     if waiting:
         waiting = {name: item for name, item in waiting.items() if item.call.step_id != work.step.id}
-    answered = replace(state, work=_with_work(state, work, replace(work, answer=answer)), waiting=waiting)
-    if not _is_over(answered):
-        return answered
-    if answered.paused is not None:
-        return replace(answered, paused=replace(answered.paused, state=_R))
-    return replace(answered, phase=_R)
+    works = _with_work(state, work, replace(work, answer=answer))
+    if not _is_over(state, works):
+        return replace(state, work=works, waiting=waiting)
+    if state.paused is not None:
+        return replace(state, work=works, waiting=waiting, paused=replace(state.paused, state=_R))
+    return replace(state, phase=_R, work=works, waiting=waiting)
 
 
 def _tool_result(state: SessionState, data: ToolResultGiven) -> SessionState:
@@ -283,8 +295,8 @@ def _session_pause(state: SessionState, data: SessionPause) -> SessionState:
     if state.request is not None and not paused.is_budget:
         # Hooks stop a planning only before the planner is asked, so what was counted for it is still to be had.
         return replace(after, request=replace(state.request, is_held=True))
-    if state.phase is _R and (paused.is_budget or data.topic == "before_step"):
-        # What comes next was begun, so hooks have looked at what ended: a restart need not ask them again.
+    if state.phase is _R and data.topic == "before_step":
+        # The next step is asked about, so hooks have looked at what ended, and what they asked about it was answered: that need not be asked again.
         return replace(after, reviewing=())
     return after
 

@@ -307,6 +307,16 @@ async def test_a_skip_after_a_step_skips_the_first_of_a_batch_only() -> None:
     assert _ends(scene) == [(1, "done", None, ""), (2, "skipped", None, "")]
 
 
+async def test_a_skip_after_a_step_waits_for_the_budget_that_the_skipped_step_needs() -> None:
+    scene = Scene([plain(1), plain(2), plain(3)], setting=Setting(budget=Budget(steps=1)))
+    scene.on("after_step", SKIP)
+    seen = scene.on("after_step")
+    paused(await scene.run(), "step_budget")
+    ended(await scene.answer({"extend": {"steps": 2}}))
+    assert [(end[0], end[1]) for end in _ends(scene)] == [(1, "done"), (2, "skipped"), (3, "done")]
+    assert len(seen) == 2
+
+
 async def test_a_skip_of_a_call_that_was_decided_after_a_restart_beside_a_call_that_was_made() -> None:
     setting = Setting(budget=Budget(tool_calls=1))
     scene = Scene([tooled(1, "b"), tooled(2, "b")], setting=setting)

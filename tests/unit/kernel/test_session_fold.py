@@ -277,9 +277,13 @@ def test_a_planning_whose_outcome_is_unknown_is_not_held_by_a_used_up_budget() -
 
 @pytest.mark.parametrize(
     ("reason", "topic", "left"),
-    [("budget_exceeded:turns", "", ()), ("review:x", "before_step", ()), ("review:x", "after_step", ("first",))],
+    [
+        ("budget_exceeded:turns", "", ("first",)),
+        ("review:x", "before_step", ()),
+        ("review:x", "after_step", ("first",)),
+    ],
 )
-def test_what_hooks_have_looked_at_is_not_shown_again_once_the_next_thing_was_begun(
+def test_what_hooks_have_looked_at_is_not_shown_again_once_the_next_step_is_asked_about(
     reason: str, topic: str, left: tuple[str, ...]
 ) -> None:
     assert _started().reflecting(plain(2)).paused(reason, topic).state.reviewing == left
