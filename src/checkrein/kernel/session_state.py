@@ -236,7 +236,11 @@ class SessionState(msgspec.Struct, frozen=True):
     @property
     def next_step(self) -> StepSpec | None:
         """The first step of the plan that was not started."""
-        return next(self._unstarted(), None)
+        for position in range(self.cursor, len(self.steps)):
+            step = self.steps[position]
+            if step.id not in self.status:
+                return step
+        return None
 
     @property
     def remaining(self) -> tuple[StepSpec, ...]:
@@ -278,4 +282,7 @@ class SessionState(msgspec.Struct, frozen=True):
 
     def work_on(self, call_id: str) -> StepWork | None:
         """Return the started step that waits for a call."""
-        return next((item for item in self.work if item.call_id == call_id), None)
+        for item in self.work:
+            if item.call_id == call_id:
+                return item
+        return None
