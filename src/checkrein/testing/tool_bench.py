@@ -85,13 +85,9 @@ class Scene:
         self.clock = StruckClock()
         self.tool = WatchedTool(case.tool)
         self.folder = folder
-        self.dispatcher = self.another_dispatcher()
+        self.dispatcher = Dispatcher({self.tool.name: self.tool}, clock=self.clock, options=_OPTIONS)
         self._keys = SystemIds()
         self._tasks: list[asyncio.Task[object]] = []
-
-    def another_dispatcher(self) -> Dispatcher:
-        """Return a dispatcher that knows nothing of the calls of the first, as another process has it."""
-        return Dispatcher({self.tool.name: self.tool}, clock=self.clock, options=_OPTIONS)
 
     def new_key(self) -> str:
         """Return an idempotency key that no other call has."""
@@ -159,7 +155,11 @@ class Scene:
         return await self.finished_job(outcome, key) if isinstance(outcome, AcceptedJob) else outcome
 
     async def finished_job(self, job: AcceptedJob, key: str) -> Outcome:
-        """Poll a job to its end; one that nobody can be asked about is returned as it is."""
+        """Poll a job to its end; one that nobody can be asked about is returned as it is.
+
+        Raises:
+            Unusable: it had no outcome within the case's patience.
+        """
         clock = SystemClock()
         end = clock.monotonic() + self.case.patience_seconds
         while True:

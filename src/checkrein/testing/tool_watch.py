@@ -7,12 +7,11 @@ act is done at most once, so whoever executes the call again meets the tool as i
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import suppress
 from typing import Generic, Literal, TypeAlias, TypeVar
 
 from checkrein.clock import SystemClock
 from checkrein.ports.tool import Accepted, PollResult, Reconciliation, Tool, ToolContext, ToolOutput, ToolTraits
-from checkrein.testing.tool_lines import Died, Lines
+from checkrein.testing.tool_lines import Died, Lines, bury
 from checkrein.tools.calling import Callee
 from checkrein.tools.function import FunctionTool
 from checkrein.values import JsonObject
@@ -155,24 +154,24 @@ class _Stepped(Generic[T]):
             except StopIteration as end:
                 self._tool.awaits = count
                 return end.value
-            except Died:
-                yield from self._never()
-                raise
+            except Died as death:
+                bury(steps, death)
+                break
             count, error = count + 1, None
             try:
                 yield from self._tool.reach(count).__await__()
                 yield waits_for
-            except Died:
-                with suppress(Exception):
-                    # What it holds (a transaction, a file) is given back, as the end of its process would.
-                    steps.close()
-                yield from self._never()
-                raise
+            except Died as death:
+                # Of an act at this await, or of a plain function's thread, which is what this await waits for.
+                bury(steps, death)
+                break
             except GeneratorExit:
                 steps.close()
                 raise
             except BaseException as caught:  # noqa: BLE001  handed to the body, which stands at this await
                 error = caught
+        yield from self._never()
+        raise Died
 
     def _never(self) -> Generator[object, None, None]:
         """Be dead: tell whoever waits for it, and never go on."""

@@ -114,6 +114,43 @@ class TestWithAProbe(ToolConformance):
         return ToolCase(pay, {"payee": "Ann", "cents": 1200}, effect=look)
 
 
+class TestWithTransactionsByHand(ToolConformance):
+    """A transaction that nobody ends when the body is left for dead: it is rolled back, as the end of a process would do."""
+
+    @override
+    def make(self, place: Path) -> ToolCase:
+        ledger = Ledger(place)
+
+        @tool(idempotent=True)
+        async def pay(payee: str, cents: int, context: ToolContext) -> str:
+            await asyncio.sleep(0)
+            database = ledger.connect()
+            database.execute("begin immediate")
+            database.execute("insert or ignore into payments values (?, ?, ?)", (context.idempotency_key, payee, cents))
+            database.execute("commit")
+            database.close()
+            return "paid"
+
+        return ToolCase(pay, {"payee": "Ann", "cents": 1200}, effect=ledger.payments)
+
+
+class TestWithTransactionsByHandInAThread(ToolConformance):
+    @override
+    def make(self, place: Path) -> ToolCase:
+        ledger = Ledger(place)
+
+        @tool(idempotent=True)
+        def pay(payee: str, cents: int, context: ToolContext) -> str:
+            database = ledger.connect()
+            database.execute("begin immediate")
+            database.execute("insert or ignore into payments values (?, ?, ?)", (context.idempotency_key, payee, cents))
+            database.execute("commit")
+            database.close()
+            return "paid"
+
+        return ToolCase(pay, {"payee": "Ann", "cents": 1200}, effect=ledger.payments)
+
+
 class TestThatDeclaresNothing(ToolConformance):
     @override
     def make(self, place: Path) -> ToolCase:
