@@ -14,7 +14,7 @@ from typing import Annotated
 from cyclopts import CycloptsError, Parameter
 
 from checkrein.cli.grammar import COMMON, LOOK, SETUP, SPEAK, WORK, Approve, Common, Count, Lease, app, perform
-from checkrein.cli.speaking import SPEAKING
+from checkrein.cli.speaking import SPEAKING, USAGES
 
 __all__ = ["COMMANDS", "app", "main"]
 
@@ -204,7 +204,7 @@ def verify(*runs: str, common: Common = COMMON) -> int:
 
 
 for _place, (_name, _command) in enumerate(SPEAKING.items()):
-    app.command(_command, name=_name, group=SPEAK, sort_key=_place)
+    app.command(_command, name=_name, group=SPEAK, sort_key=_place, usage=USAGES.get(_name))
 
 
 @app.command(group=SETUP, sort_key=14)

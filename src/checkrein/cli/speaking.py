@@ -8,7 +8,10 @@ from cyclopts import Parameter
 
 from checkrein.cli.grammar import COMMON, Common, perform
 
-__all__ = ["SPEAKING"]
+__all__ = ["SPEAKING", "USAGES"]
+
+Json = Annotated[str, Parameter(allow_leading_hyphen=True)]
+"""Text that may begin with a hyphen: a negative number, or `-` for standard input."""
 
 
 def steer(run: str, text: str, /, *, follow_up: bool = False, request_id: str = "", common: Common = COMMON) -> int:
@@ -71,7 +74,7 @@ def deny(run: str, call: str = "", /, *, reason: str = "", request_id: str = "",
     return perform(decide(common.invocation(), options))
 
 
-def answer(run: str, /, *call_json: str, error: str = "", request_id: str = "", common: Common = COMMON) -> int:
+def answer(run: str, /, *call_json: Json, error: str = "", request_id: str = "", common: Common = COMMON) -> int:
     """Bring the result of a call that the task has no tool for.
 
     Args:
@@ -164,7 +167,7 @@ def pull(run: str = "", /, *, wait: bool = False, common: Common = COMMON) -> in
 
 
 def push(
-    run: str, answer: str = "-", /, *, version: int | None = None, request_id: str = "", common: Common = COMMON
+    run: str, answer: Json = "-", /, *, version: int | None = None, request_id: str = "", common: Common = COMMON
 ) -> int:
     """Answer what pull printed, in JSON; each answer is taken once.
 
@@ -195,3 +198,11 @@ SPEAKING: dict[str, Callable[..., object]] = {
     "push": push,
 }
 """The commands of this group by name, in the order of the help."""
+USAGES: dict[str, str] = {
+    "answer": "Usage: checkrein answer [OPTIONS] RUN [CALL] JSON|-",
+    "push": "Usage: checkrein push [OPTIONS] RUN [ANSWER|-]",
+    "pull": "Usage: checkrein pull [OPTIONS] [RUN]",
+    "approve": "Usage: checkrein approve [OPTIONS] RUN [CALL]",
+    "deny": "Usage: checkrein deny [OPTIONS] RUN [CALL]",
+}
+"""The first line of help where the names of arguments do not say enough."""

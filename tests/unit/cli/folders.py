@@ -70,6 +70,40 @@ def wait(context: ToolContext) -> str:
     return "went on"
 """
 
+# Two steps of one batch, so that both of their calls are asked about at once, by whatever is appended to it.
+BATCH = """\
+from checkrein import HookAbort, Pause, Step
+
+
+def plan(goal, history, last_error):
+    if last_error:
+        return []
+    return [
+        Step(id=name, description=f"Write {name}", tool_name="write_file", arguments={"path": f"{name}.txt", "content": "x"}, batch="b")
+        for name in ("note", "copy")
+    ]
+"""
+
+POLICY = """
+
+def policy(tool, arguments):
+    return "ask"
+"""
+
+# The task has no tool `look_up`, so a caller brings what it returns.
+PULL = """\
+from checkrein import Step
+
+
+def plan(goal, history, last_error):
+    if last_error:
+        return []
+    return [
+        Step(id="look", description="Look up the price", tool_name="look_up", arguments={"what": "price"}),
+        Step(id="write", description="Write", tool_name="write_file", arguments={"path": "note.txt", "content": "x"}),
+    ]
+"""
+
 
 @dataclass
 class Printed:
@@ -118,6 +152,11 @@ def waiting_folder(folder: Path, *, extra: str = "") -> Path:
     made = task_folder(folder, plan=WAIT, tools=("plan.py:wait", "write_file"), extra=extra)
     (made / "out").mkdir()
     return made
+
+
+def asking_folder(folder: Path, *, plan: str = BATCH) -> Path:
+    """Make a task folder whose policy asks about every call; two calls are open at once."""
+    return task_folder(folder, plan=plan + POLICY, extra='policy = "plan.py:policy"')
 
 
 @dataclass

@@ -72,7 +72,7 @@ def test_a_run_that_needs_permission_exits_4_and_its_commands_bring_it_to_its_en
     blocked = checkrein("run", asking, "--trust")
     run = run_id_of(blocked)
     assert blocked.code == 4
-    allow = f"checkrein unblock {run} permission:1.0 --answer allow"
+    allow = f"checkrein approve {run} 1.0"
     assert allow in [line.strip() for line in blocked.lines]
     answered = checkrein(*allow.split()[1:])
     assert answered.code == 0
@@ -227,15 +227,15 @@ def test_each_message_leads_from_a_planner_that_fails_to_a_run_that_succeeds(
     (folder / "plan.py").write_text("def plan(goal, history, last_error):\n    raise ValueError('no idea')\n")
     printed = checkrein("run", folder, "--trust")
     run = run_id_of(printed)
-    unblock = f"checkrein unblock {run} planner:1"
+    ask_again = f"checkrein approve {run} planner:1"
     assert printed.code == 4
     assert "turn 1 failed: ValueError: no idea (plan.py, line 2)" in printed.lines
-    assert f"      {unblock}" in printed.lines
+    assert f"      {ask_again}" in printed.lines
     assert (
         sum("no idea" in line for line in printed.lines if "waits" not in line) == 2
     )  # said when it happened, and where it is answered
     (folder / "plan.py").write_text(right)
-    assert checkrein(*unblock.split()[1:]).lines[-1] == f"next: checkrein resume {run}"
+    assert checkrein(*ask_again.split()[1:]).lines[-1] == f"next: checkrein resume {run}"
     refused = checkrein("resume", run)
     assert refused.code == 3
     assert f"checkrein resume {run} --trust" in refused.err

@@ -16,6 +16,7 @@ __all__ = ["PullOptions", "pull"]
 
 _LOOK_SECONDS: Final = 0.25
 _ALL: Final = 1_000_000
+_WAITS: Final = "nothing is asked yet; waiting"
 
 
 class PullOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +44,8 @@ async def pull(invocation: Invocation, options: PullOptions) -> Exit:
             return await _all(invocation, store, wait=options.wait)
         view = RunView(await invocation.find(store, options.run))
         await view.catch_up(store)
+        if options.wait and not _is_over(view):
+            invocation.screen.note(_WAITS)
         while options.wait and not _is_over(view):
             await view.wait_for_news(store)
         found = pull_at(view.folded, view.session)
@@ -58,12 +61,16 @@ def _is_over(view: RunView) -> bool:
 async def _all(invocation: Invocation, store: RunStore, *, wait: bool) -> Exit:
     """Print every open pull of the store."""
     known: dict[str, int] = {}
+    has_said = False
     while True:
         pulls = await _pulls(store, known)
         for found in pulls:
             invocation.screen.record(pull_record(found))
         if pulls or not wait:
             return Exit.SUCCEEDED
+        if not has_said:
+            invocation.screen.note(_WAITS)
+            has_said = True
         await invocation.clock.sleep(_LOOK_SECONDS)
 
 
