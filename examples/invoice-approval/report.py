@@ -38,11 +38,9 @@ def report(country: str, settled: Sequence[tuple[Invoice, Outcome]]) -> str:
         "## Summary",
         f"Total paid: {total / 100:.2f} USD, for {len(paid)} of {len(settled)} open invoices.",
         "## Paid",
-        _table("Invoice | Date | Amount (USD)", [*map(_row, paid), f"Total |  | {total / 100:.2f}"]),
+        _table("Invoice | Date | Amount (USD)", [_row(invoice) for invoice in paid]),
         "## Not paid",
-        _table("Invoice | Date | Amount (USD) | Why", [f"{_row(invoice)} | {_text(why)}" for invoice, why in left])
-        if left
-        else "None: all that was open is paid.",
+        _table("Invoice | Date | Amount (USD) | Why", [f"{_row(invoice)} | {_text(why)}" for invoice, why in left]),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -52,6 +50,8 @@ def _row(invoice: Invoice) -> str:
 
 
 def _table(head: str, rows: Sequence[str]) -> str:
+    if not rows:
+        return "None."
     ruler = " | ".join(["---"] * len(head.split(" | ")))
     return "\n".join(f"| {row} |" for row in (head, ruler, *rows))
 
