@@ -5,7 +5,7 @@ retry and a recovery are the next attempt under the same call id and idempotency
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Literal, TypeAlias
 
@@ -120,15 +120,27 @@ class CallRunner:
     async def _run(self, calls: Sequence[ReadyCall]) -> None:
         """Run the bodies of granted calls: side by side, unless a tool of them wants to be alone."""
         prepared = [(call, self._dispatcher.prepare(call.name, call.arguments)) for call in calls]
-        works = [self._first(call, item) for call, item in prepared]
         is_alone = any(isinstance(item, PreparedCall) and item.tool.traits.sequential for _, item in prepared)
-        if len(works) == 1 or is_alone:
-            await _one_by_one(works)
+        if len(prepared) == 1 or is_alone:
+            await self._one_by_one(prepared)
             return
         tasks = [
-            self._held.clock.spawn(work, name=f"call-{call.call_id}") for call, work in zip(calls, works, strict=True)
+            self._held.clock.spawn(self._first(call, item), name=f"call-{call.call_id}") for call, item in prepared
         ]
         ends = await asyncio.gather(*tasks, return_exceptions=True)
+        _raise_first(ends)
+
+    async def _one_by_one(self, calls: Sequence[tuple[ReadyCall, PreparedCall | FailedCall]]) -> None:
+        """Make granted calls in their order, all of them; then raise what the first one raised that failed."""
+        ends: list[BaseException | None] = []
+        for number, (call, prepared) in enumerate(calls):
+            if number:
+                # The grants are as old as the bodies before; since then somebody may have cancelled the run.
+                await self._held.refresh()
+            try:
+                await self._first(call, prepared)
+            except (Moved, Interrupted) as error:
+                ends.append(error)
         _raise_first(ends)
 
     async def _first(self, call: ReadyCall, prepared: PreparedCall | FailedCall) -> None:
@@ -410,17 +422,6 @@ class CallRunner:
 def _awaiting(call_id: str, name: str) -> Blocked:
     """Return the fact that blocks a run until a caller brings the result of a call."""
     return Blocked(cause=pull_cause(call_id, name))
-
-
-async def _one_by_one(works: Sequence[Coroutine[object, object, None]]) -> None:
-    """Do works in their order, all of them; then raise what the first one raised that failed."""
-    ends: list[BaseException | None] = []
-    for work in works:
-        try:
-            await work
-        except (Moved, Interrupted) as error:
-            ends.append(error)
-    _raise_first(ends)
 
 
 def _raise_first(ends: Sequence[BaseException | None]) -> None:

@@ -146,7 +146,7 @@ class HeldRun:
                 raise self._lost_or_moved(error) from error
 
     async def refresh(self) -> bool:
-        """Read what others appended; True when there was anything.
+        """Read what others appended; True when there was anything. A cancellation among it sets `signal`, without waiting for who follows the log.
 
         Raises:
             LeaseLost: another worker has taken the lease since.
@@ -157,6 +157,8 @@ class HeldRun:
         if self.state.epoch != self._keeper.epoch:
             self._keeper.lost.cancel(f"epoch {self.state.epoch} was taken by another worker")
         self.check_lease()
+        if self.state.cancel is not None:
+            self.signal.cancel(self.state.cancel)
         return moved
 
     async def confirm_lease(self) -> None:
