@@ -227,7 +227,9 @@ class Bench:
     @asynccontextmanager
     async def scene(self) -> AsyncGenerator[Scene]:
         """Yield a scene, and stop what still runs in it afterwards."""
-        case, folder = self.new_world()
+        case, workspace = self.new_world()
+        folder = workspace / "run"
+        folder.mkdir()
         put_files(case.files, folder)
         scene = Scene(case, folder)
         try:

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 import msgspec
 
@@ -29,7 +29,7 @@ class ToolCase(msgspec.Struct, frozen=True):
         tool: the tool.
         arguments: arguments with which a call succeeds.
         effect: looks at what the tool does to the world and returns it as a value that can be compared: the number of rows, the payments as a list, a digest. Plain or
-            async. Leave out what differs from one world to the next (ids, times). None looks at the files in the run's folder.
+            async; takes nothing, or the run's folder. Leave out what differs from one world to the next (ids, times). None looks at the files in the run's folder.
         inputs: the task's inputs by name, for tools that read them.
         files: files that lie in the run's folder before the call, by relative path.
         hold: returns a context in which the body cannot get on, because its service does not answer or its table is locked. With it a plain function's time limit can be
@@ -39,7 +39,7 @@ class ToolCase(msgspec.Struct, frozen=True):
 
     tool: Tool
     arguments: Mapping[str, object] = {}
-    effect: Callable[[], object] | None = None
+    effect: Callable[[], object] | Callable[[Path], object] | None = None
     inputs: Mapping[str, Path] = {}
     files: Mapping[str, str | bytes] = {}
     hold: Callable[[], AbstractContextManager[object]] | None = None
@@ -62,7 +62,7 @@ async def effect_of(case: ToolCase, folder: Path) -> object:
     """
     if case.effect is None:
         return files_below(folder)
-    value = case.effect()
+    value = cast("Callable[..., object]", case.effect)(*[folder] * _takes_folder(case.effect))
     if inspect.isawaitable(value):
         value = await value
     try:
@@ -71,6 +71,11 @@ async def effect_of(case: ToolCase, folder: Path) -> object:
     except TypeError as error:
         change = "return plain values: numbers, text, lists, tuples, dicts"
         raise Unusable(broken("effect", f"what effect() returns cannot be kept: {error}", change)) from error
+
+
+def _takes_folder(effect: Callable[..., object]) -> bool:
+    needed = [item for item in inspect.signature(effect).parameters.values() if item.default is item.empty]
+    return any(item.kind in {item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD} for item in needed)
 
 
 def files_below(folder: Path) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """The lines of a tool's body, counted while it runs, and a death at any one of them.
 
-What is traced are lines of the file in which the tool's function is written, run by the body: in its own thread for a plain function, between two awaits for an async
-one. A death is an exception that no `except Exception` catches, raised in place of the line: `with` and `finally` blocks are left, as the end of a process gives back
+What is traced are lines of the files beside the one in which the tool's function is written, and of that one, run by the body: in its own thread for a plain function,
+between two awaits for an async one. A death is an exception that no `except Exception` catches, raised in place of the line: `with` and `finally` blocks are left, as the end of a process gives back
 what it held, and no other line runs. So nothing dies at the head of a `with`, which is passed again on the way out, or in a `finally`: what is held would stay held.
 The invariant: tracing is on while a body's step runs and at no other time, and whoever traced before (a debugger, a coverage tool) goes on afterwards.
 """
@@ -82,19 +82,18 @@ class Lines:
         self.died_at = ""
         self._dies_at = 0
         self._thread = f"tool {tool.name}"
-        self._file = _file_of(tool)
-        self._sheltered = _sheltered(self._file)
+        self._folder = _folder_of(tool)
         self._before: TraceFunction | None = None
 
     def die_at(self, line: Line) -> None:
         """Let the next body that runs so many lines die in place of that one; once."""
-        self.is_on = bool(self._file)
+        self.is_on = bool(self._folder)
         self._dies_at = self.count + line.number
 
     @contextmanager
     def traced(self) -> Generator[None]:
         """Trace what this thread runs until the end of the block, and the thread that a plain function gets meanwhile."""
-        if not self.is_on or not self._file:
+        if not self.is_on or not self._folder:
             yield
             return
         before = sys.gettrace()
@@ -125,10 +124,10 @@ class Lines:
         return self._called(frame, event, arg)
 
     def _called(self, frame: FrameType, _event: TraceEvent, _arg: object) -> "TraceFunction | None":
-        return self._line if frame.f_code.co_filename == self._file else None
+        return self._line if _parent(frame.f_code.co_filename) == self._folder else None
 
     def _line(self, frame: FrameType, event: TraceEvent, _arg: object) -> "TraceFunction | None":
-        if event == "line" and frame.f_lineno not in self._sheltered:
+        if event == "line" and frame.f_lineno not in _sheltered(frame.f_code.co_filename):
             self.count += 1
             if self.count == self._dies_at:
                 self.is_on, self._dies_at = False, 0
@@ -158,10 +157,15 @@ def _sheltered(file: str) -> frozenset[int]:
     return frozenset(found)
 
 
-def _file_of(tool: Tool) -> str:
-    """Return the file that holds the tool's body, `""` when it cannot be told."""
+@functools.lru_cache(maxsize=1_024)
+def _parent(file: str) -> str:
+    return str(Path(file).parent)
+
+
+def _folder_of(tool: Tool) -> str:
+    """Return the folder of the file that holds the tool's body, `""` when it cannot be told."""
     function: object = tool.function if isinstance(tool, FunctionTool) else type(tool).call
     while isinstance(function, functools.partial):
         function = function.func
     code = getattr(inspect.unwrap(function) if callable(function) else None, "__code__", None)
-    return code.co_filename if isinstance(code, CodeType) else ""
+    return _parent(code.co_filename) if isinstance(code, CodeType) else ""

@@ -12,7 +12,7 @@ import pytest
 from typing_extensions import override
 
 from checkrein import Accepted, ToolContext, tool
-from checkrein.errors import InvalidArguments
+from checkrein.errors import InvalidArguments, ToolError
 from checkrein.ports.tool import PollResult, Reconciliation, ToolOutput, ToolTraits
 from checkrein.testing import ToolCase, ToolConformance, ToolReport, conform
 from checkrein.testing.tool_conformance import SCENARIOS
@@ -112,6 +112,34 @@ class TestWithAProbe(ToolConformance):
             return ledger.payments()
 
         return ToolCase(pay, {"payee": "Ann", "cents": 1200}, effect=look)
+
+
+class TestWithALedgerBesideTheFoldersOfRuns(ToolConformance):
+    """Its probe voids what was not booked, so that a worker which comes back too late cannot do what was said to have failed."""
+
+    @override
+    def make(self, place: Path) -> ToolCase:
+        def marked(context: ToolContext) -> list[str]:
+            return [path.name for path in context.folder().parent.glob(f"{_safe(context)}.*")]
+
+        def find_or_void(context: ToolContext) -> tuple[str, str | None]:
+            if f"{_safe(context)}.paid" in marked(context):
+                return "done", "paid"
+            (context.folder().parent / f"{_safe(context)}.void").touch()
+            return "failed", None
+
+        @tool(reconcile=find_or_void, timeout_seconds=9)
+        def pay(context: ToolContext) -> str:
+            if f"{_safe(context)}.void" in marked(context):
+                raise ToolError("the order was voided")
+            (context.folder().parent / f"{_safe(context)}.paid").touch()
+            return "paid"
+
+        return ToolCase(pay, effect=lambda folder: len(list(folder.parent.glob("*.paid"))))
+
+
+def _safe(context: ToolContext) -> str:
+    return context.idempotency_key.replace("/", "-")
 
 
 class TestWithTransactionsByHand(ToolConformance):
@@ -370,6 +398,12 @@ async def test_a_report_says_promise_by_promise_what_was_kept() -> None:
     assert "between effect and outcome) the next worker asked the probe and ran no body; it told the truth" in text
     assert "cancelled at 1 await, it left nothing or the whole; its run ended as cancelled" in text
     assert "at its limit the body stopped, at 1 await" in text
+
+
+async def test_a_probe_that_voids_what_it_calls_failed_leaves_nothing_to_advise() -> None:
+    report = await conform(TestWithALedgerBesideTheFoldersOfRuns().make)
+    about = [(item.verdict, item.seen) for item in report.findings if item.promise == "reconcile"]
+    assert [verdict for verdict, _ in about] == ["kept", "kept"], about
 
 
 async def test_a_declaration_that_could_promise_more_is_advised_to() -> None:
