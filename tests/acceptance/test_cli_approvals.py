@@ -170,6 +170,15 @@ def test_being_told_to_end_at_the_prompt_changes_nothing(
     assert terminal.mode == terminal.mode_before
 
 
+def test_a_terminal_that_is_closed_changes_nothing(shell: Shell, terminals: list[Terminal], tmp_path: Path) -> None:
+    terminal = opened(terminals, shell, "run", asking_folder(tmp_path / "ask"), "--trust")
+    waits_for_a_key(terminal)
+    before = types_of(shell)
+    terminal.hang_up()
+    assert terminal.process.wait(30) == 4
+    assert types_of(shell) == before
+
+
 def test_an_answer_from_another_process_ends_the_prompt_and_the_run_goes_on(
     shell: Shell, terminals: list[Terminal], tmp_path: Path
 ) -> None:

@@ -45,6 +45,9 @@ _OFFERS: Final = {
     "budget": "e extend · q quit ",
 }
 
+_ROOM: Final = 12
+"""Columns for what is typed; where there are fewer, the label goes."""
+
 
 class AskForm:
     """The form of one question.
@@ -84,8 +87,8 @@ class AskForm:
         """Return the row that the person types in, and the cursor's column."""
         if self._field is None:
             offer = _OFFERS[self._kind]
-            return Text(offer, "bold"), len(offer)
-        label = self._field.label
+            return Text(offer, "bold"), max(0, min(len(offer), width - 1))
+        label = self._field.label if width >= len(self._field.label) + _ROOM else ""
         text, column = self._line.view(max(1, width - len(label)))
         return Text.assemble((label, "bold"), text), column + len(label)
 

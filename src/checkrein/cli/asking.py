@@ -17,7 +17,6 @@ from checkrein.cli.ask_form import AskForm, Leave, Reply
 from checkrein.cli.chat_keys import Press
 from checkrein.cli.chat_picture import Footer, Picture
 from checkrein.cli.chat_terminal import RawTerminal
-from checkrein.cli.commands.approve import said_of
 from checkrein.cli.endings import commands_for, more_of
 from checkrein.cli.figures import budget_rows
 from checkrein.cli.invocation import Invocation
@@ -243,4 +242,4 @@ def _said(question: Question, reply: Reply) -> str:
     if question.kind == "result":
         became = "has failed" if "error" in given else "has its result"
         return f"call {question.subject} of {question.tool} {became}"
-    return said_of(question, allows=given.get("decision") == "allow")
+    return question.decided(allows=given.get("decision") == "allow")

@@ -52,6 +52,13 @@ class Question(msgspec.Struct, frozen=True):
         """Tell whether a person means this one."""
         return name in {self.subject, self.cause}
 
+    def decided(self, *, allows: bool) -> str:
+        """Return what a decision about it means, in words."""
+        if not self.can_be_denied:
+            return "the planner is asked again"
+        what = f"call {self.subject} of {self.tool}" if self.tool else self.subject
+        return f"{what} is {'allowed' if allows else 'denied'}"
+
     def answer(self, key: str, value: object) -> dict[str, object]:
         """Return an answer to this question as a pull point takes it."""
         return {key: value} if self.kind == "budget" else {key: value, "call_id": self.subject}

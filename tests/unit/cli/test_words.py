@@ -2,6 +2,7 @@
 
 from typing import get_args
 
+import msgspec
 import pytest
 
 from checkrein.cli.exits import Exit, Refused, Usage, exit_of_error
@@ -21,13 +22,60 @@ from checkrein.errors import (
     UntrustedTask,
 )
 from checkrein.kernel.budget import Amounts
-from checkrein.kernel.events import EventData
+from checkrein.kernel.events import (
+    EventData,
+    PlanDraft,
+    SessionPause,
+    SessionResume,
+    StepEnd,
+    ToolAccepted,
+    ToolErrorGiven,
+    Unblocked,
+)
+from checkrein.kernel.session_events import HeldCall
+from checkrein.kernel.state import PULL
 from checkrein.runs.lease import is_gone
+from checkrein.values import JsonData, JsonObject
+
+ASKED = HeldCall("x", "1.0", "pay", JsonObject(), asks="policy")
 
 
 @pytest.mark.parametrize("kind", get_args(EventData), ids=lambda kind: kind.type)
 def test_every_event_has_words(kind: type) -> None:
     assert words.dispatch(kind) is not words.dispatch(object)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (Unblocked("permission:1.0", JsonData("allow")), "call 1.0 allowed"),
+        (Unblocked("review:1.0", JsonData({"deny": "no"})), "call 1.0 denied: no"),
+        (Unblocked("review:turn:2", JsonData("deny")), "turn 2 denied"),
+        (Unblocked("review:step:x", JsonData([1])), "step x answered: [1]"),
+        (Unblocked("planner:2"), "the planner is asked again (turn 2)"),
+        (Unblocked("answer:1.0"), "call 1.0 is answered"),
+        (Unblocked("reconcile:1.0", JsonData("done")), 'reconcile:1.0 answered: "done"'),
+        (Unblocked("budget:turns"), "budget:turns answered"),
+        (ToolAccepted("1.0", PULL), "call 1.0 waits for its result from outside"),
+        (ToolAccepted("1.0", "job-7"), "call 1.0 accepted as job job-7: no result yet"),
+        (PlanDraft(1, (), dropped="too long"), "draft dropped: too long"),
+        (PlanDraft(1, ()), "the planner returned 0 steps"),
+        (StepEnd("x", "skipped"), "step x skipped"),
+        (ToolErrorGiven("x", "", "denied", "no"), "step x makes no call (denied): no"),
+        (ToolErrorGiven("x", "1.0", "internal", "no"), "step x has an error (internal): no"),
+        (SessionPause("planner_failed", "PLANNING", message="no idea"), "paused: planner_failed: no idea"),
+        (
+            SessionPause("review:permission", "EXECUTING", calls=(ASKED, msgspec.structs.replace(ASKED, asks=""))),
+            "paused: review:permission; may be called? pay (1.0)",
+        ),
+        (SessionResume("before_tool_call", "1.0", JsonData("allow")), "resumed: call 1.0 allowed"),
+        (SessionResume("after_plan", "turn:1", JsonData({"deny": "no"})), "resumed: turn 1 denied: no"),
+        (SessionResume("budget", "tool_calls"), "resumed: tool calls extended"),
+        (SessionResume("", "turn:1", extra=Amounts(turns=2)), "resumed with 2 turns more"),
+    ],
+)
+def test_questions_and_their_answers_are_said_in_words(data: EventData, said: str) -> None:
+    assert words(data) == said
 
 
 def test_what_is_no_event_has_none() -> None:

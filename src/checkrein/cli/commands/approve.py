@@ -7,9 +7,9 @@ import msgspec
 from checkrein.cli.commands.answering import answered, seen
 from checkrein.cli.exits import Exit, Refused
 from checkrein.cli.invocation import Invocation
-from checkrein.cli.questions import Question, chosen
+from checkrein.cli.questions import chosen
 
-__all__ = ["DecideOptions", "decide", "said_of"]
+__all__ = ["DecideOptions", "decide"]
 
 
 class DecideOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,12 +52,4 @@ async def decide(invocation: Invocation, options: DecideOptions) -> Exit:
         after = await invocation.commands(store).respond(
             run_id, question.answer("decision", verdict), request_id=options.request_id
         )
-        return await answered(invocation, store, after, said_of(question, allows=options.verdict == "allow"))
-
-
-def said_of(question: Question, *, allows: bool) -> str:
-    """Return what a decision means, in words."""
-    if not question.can_be_denied:
-        return "the planner is asked again"
-    what = f"call {question.subject} of {question.tool}" if question.tool else question.subject
-    return f"{what} is {'allowed' if allows else 'denied'}"
+        return await answered(invocation, store, after, question.decided(allows=options.verdict == "allow"))
