@@ -31,8 +31,10 @@ def answer_events(state: RunState, session: SessionState, facts: Sequence[Sessio
     """Return the batch for the facts that an answer came to; empty for the same pull again."""
     events = tuple(event for fact in facts for event in _events_of(state, session, fact))
     if any(isinstance(fact, SessionComplete) for fact in facts):
-        # Only a blocked run may be ended by a person, so what blocks it is not answered before its end.
-        return tuple(event for event in events if not isinstance(event, Unblocked))
+        # Only a blocked run may be ended by a person, so what blocks it is not answered before its end; a cancelled one ends with its last outcome.
+        is_ended = state.cancel is not None and bool(state.open_calls)
+        left_out = (Unblocked, Failed) if is_ended else Unblocked
+        return tuple(event for event in events if not isinstance(event, left_out))
     return events
 
 
