@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -75,6 +76,53 @@ def resume(
     from checkrein.cli.commands.resume import ResumeOptions, resume as command
 
     options = ResumeOptions(run=run, task=task, trust=trust, lease_seconds=lease, asks=approve == "ask")
+    return perform(command(common.invocation(), options))
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Fork:
+    """Where a run is forked, and what is different from there on."""
+
+    at: Annotated[
+        int | None, Parameter(help="How many events to keep; without it the offsets that are possible are listed.")
+    ] = None
+    message: Annotated[str, Parameter(help="What the fork's next planning is told.")] = ""
+    task: Annotated[
+        Path | None,
+        Parameter(help="The task file, or its folder, that the fork goes on with; by default the run's own."),
+    ] = None
+    request_id: Annotated[str, Parameter(help="The same id gives the same fork.")] = ""
+
+
+@app.command(group=WORK, sort_key=2.5)
+def fork(
+    run: str,
+    /,
+    *,
+    how: Fork = Fork(),
+    trust: bool = False,
+    approve: Approve = "never",
+    lease: Lease = 5.0,
+    common: Common = COMMON,
+) -> int:
+    """Start a new run from the first events of another one, and go on with it: what they did is kept and not done again.
+
+    The other run is not changed. Without --at it is only listed where it can be forked.
+
+    Args:
+        run: The run's id, or its beginning.
+        how: Where, and what is different.
+        trust: Trust the task's code as it is now, and let the fork go on with it.
+        approve: Whether to ask at this terminal, by a key press, for what the fork waits for; it is answered from another process otherwise.
+        lease: Seconds that the fork stays ours without a sign of life.
+        common: Store and output.
+    """
+    from dataclasses import asdict
+
+    from checkrein.cli.commands.fork import ForkOptions, fork as command
+
+    options = ForkOptions(run=run, **asdict(how), trust=trust, lease_seconds=lease, asks=approve == "ask")
     return perform(command(common.invocation(), options))
 
 
@@ -236,6 +284,7 @@ def doctor(path: Path | None = None, /, *, common: Common = COMMON) -> int:
 COMMANDS: dict[str, Callable[..., object]] = {
     "run": run,
     "resume": resume,
+    "fork": fork,
     "worker": worker,
     "chat": chat,
     "list": list_,

@@ -11,8 +11,10 @@ from checkrein.kernel.events import RUN_EVENT_TYPES, Event
 from checkrein.kernel.state import RunState
 from checkrein.ports.store import RunRow
 from checkrein.runs.commands import RunPull
+from checkrein.runs.cuts import Cut
+from checkrein.runs.fork import ForkResult
 
-__all__ = ["end_record", "event_record", "pull_record", "pushed_record", "row_record"]
+__all__ = ["cut_record", "end_record", "event_record", "fork_record", "pull_record", "pushed_record", "row_record"]
 
 _LIFECYCLE = frozenset(RUN_EVENT_TYPES)
 
@@ -61,6 +63,27 @@ def pull_record(found: RunPull) -> dict[str, object]:
 def pushed_record(state: RunState | RunPull) -> dict[str, object]:
     """Return where a run stands after an answer."""
     return {"run_id": state.run_id, "version": state.version, "phase": str(state.phase)}
+
+
+def cut_record(cut: Cut, text: str) -> dict[str, object]:
+    """Return a place where a run can be forked, with what its last event says."""
+    return {"at": cut.at, "phase": str(cut.state.phase), "type": cut.last.type, "text": text}
+
+
+def fork_record(made: ForkResult) -> dict[str, object]:
+    """Return a fork that was made."""
+    return {
+        "run_id": made.run_id,
+        "fork_of": made.fork_of,
+        "fork_at": made.fork_at,
+        "calls_kept": made.calls_kept,
+        "made_after": [
+            {"call_id": effect.call_id, "tool": effect.tool, "status": effect.status, "attempts": effect.attempts}
+            for effect in made.made_after
+        ],
+        "copied": [artifact.path for artifact in made.copied],
+        "missing": [artifact.path for artifact in made.missing],
+    }
 
 
 def row_record(row: RunRow) -> dict[str, object]:

@@ -16,7 +16,7 @@ from checkrein.kernel.state import RunState
 from checkrein.runs.task import Task
 from checkrein.runs.taskfile import load_task, task_file_of
 
-__all__ = ["compose", "demand_trust", "load_trusted", "read_folder", "refuse_other_code", "trust_now"]
+__all__ = ["compose", "demand_trust", "home_of", "load_trusted", "read_folder", "refuse_other_code", "trust_now"]
 
 
 def read_folder(path: Path) -> TaskFolder:
@@ -101,8 +101,34 @@ def trust_now(folder: TaskFolder, screen: Screen) -> None:
     )
 
 
-def refuse_other_code(state: RunState, code_hash: str, where: Path, screen: Screen) -> None:
+def home_of(state: RunState) -> Path:
+    """Return where the task file of a run was when the run was stored.
+
+    Raises:
+        Usage: it is not there any more, or there was none.
+    """
+    source = state.task.data.get("source")
+    path = Path(source) if isinstance(source, str) else Path()
+    if not path.is_absolute():
+        msg = f"run {state.run_id} was stored by a program of its own; go on with it there, or name its task file with --task PATH"
+        raise Usage(msg)
+    if not path.is_file():
+        msg = f"the task of run {state.run_id} is not at {path} any more; name its task file with --task PATH"
+        raise Usage(msg)
+    return path
+
+
+def refuse_other_code(
+    state: RunState, code_hash: str, where: Path, screen: Screen, command: tuple[str, ...] = ()
+) -> None:
     """Return if a run was stored with this code.
+
+    Args:
+        state: the run.
+        code_hash: the hash of the code.
+        where: where it is.
+        screen: how commands are printed.
+        command: what to type to accept it; by default `resume RUN --trust`.
 
     Raises:
         Refused: it was stored with other code; both hashes and the way to accept the new one are in the message.
@@ -110,7 +136,7 @@ def refuse_other_code(state: RunState, code_hash: str, where: Path, screen: Scre
     if code_hash != state.code_hash:
         msg = (
             f"the task's code is not what run {state.run_id} was stored with: it had {state.code_hash or 'none'}, {where} has {code_hash}; "
-            f"read what changed, then go on with it: {screen.command('resume', state.run_id, '--trust')}"
+            f"read what changed, then go on with it: {screen.command(*(command or ('resume', state.run_id, '--trust')))}"
         )
         raise Refused(msg)
 

@@ -57,7 +57,10 @@ def _attempt(number: int) -> str:
 
 @words.register
 def _received(data: facts.Received) -> str:
-    return f"received: task {data.task.name}, version {data.task.version}, {counted(len(data.task.checks), 'check')} to pass"
+    text = f"received: task {data.task.name}, version {data.task.version}, {counted(len(data.task.checks), 'check')} to pass"
+    return (
+        f"{text}; a fork of run {data.fork_of}, whose first {data.fork_at} events these are" if data.fork_of else text
+    )
 
 
 @words.register

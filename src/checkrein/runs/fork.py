@@ -48,11 +48,9 @@ class ForkRefused(CheckreinError):
     """
 
     def __init__(self, run_id: str, reason: str, *, before: int | None = None, after: int | None = None) -> None:
-        near = " and ".join(
-            f"{offset} {side}" for offset, side in ((before, "before"), (after, "after")) if offset is not None
-        )
-        hint = f"; it can be at {near} it" if near else ""
-        super().__init__(f"run {run_id} cannot be forked so: {reason}{hint}")
+        near = " or ".join(str(offset) for offset in (before, after) if offset is not None)
+        hint = f"; the nearest place where it can be forked is at {near}" if near else ""
+        super().__init__(f"run {run_id} cannot be forked: {reason}{hint}")
         self.run_id = run_id
         self.reason = reason
         self.before = before
@@ -221,7 +219,7 @@ def _cut_of(events: Sequence[Event], at: int) -> int:
     legal = [item.at for item in legal_cuts(events)]
     before = max((offset for offset in legal if offset < at), default=None)
     after = min((offset for offset in legal if offset > at), default=None)
-    raise ForkRefused(events[0].run_id, f"not at {at}: {objection}", before=before, after=after)
+    raise ForkRefused(events[0].run_id, f"at {at}, {objection}", before=before, after=after)
 
 
 def _copied(event: Event, run_id: str) -> Event:

@@ -10,11 +10,11 @@ import msgspec
 from checkrein.cli.asking import can_ask, say_how_to_answer
 from checkrein.cli.driving import Driving, DrivingOptions
 from checkrein.cli.endings import print_end
-from checkrein.cli.exits import Exit, Refused, Usage
+from checkrein.cli.exits import Exit, Refused
 from checkrein.cli.figures import is_held
 from checkrein.cli.invocation import Invocation
 from checkrein.cli.questions import questions_of
-from checkrein.cli.tasks import compose, demand_trust, read_folder, refuse_other_code
+from checkrein.cli.tasks import compose, demand_trust, home_of, read_folder, refuse_other_code
 from checkrein.cli.view import RunView
 from checkrein.cli.words import owner_in_words
 from checkrein.errors import LeaseHeld
@@ -61,7 +61,7 @@ async def resume(invocation: Invocation, options: ResumeOptions) -> Exit:
         state = view.state
         if state is None or (_rests(state, trust=options.trust) and not _asks(invocation, options, view)):
             return print_end(screen, state or await invocation.state(store, run_id))
-        folder = read_folder(options.task or _home_of(state))
+        folder = read_folder(options.task or home_of(state))
         if not options.trust:
             refuse_other_code(state, folder.code_hash, folder.folder, screen)
         demand_trust(folder, screen, trust=options.trust, command=("resume", run_id, "--trust"))
@@ -86,18 +86,6 @@ def _asks(invocation: Invocation, options: ResumeOptions, view: RunView) -> bool
         say_how_to_answer(invocation.screen, view.folded)
         return False
     return True
-
-
-def _home_of(state: RunState) -> Path:
-    source = state.task.data.get("source")
-    path = Path(source) if isinstance(source, str) else Path()
-    if not path.is_absolute():
-        msg = f"run {state.run_id} was stored by a program of its own; resume it there, or name its task file with --task PATH"
-        raise Usage(msg)
-    if not path.is_file():
-        msg = f"the task of run {state.run_id} is not at {path} any more; name its task file with --task PATH"
-        raise Usage(msg)
-    return path
 
 
 async def _accept_code(invocation: Invocation, store: RunStore, *, state: RunState, task: Task) -> None:

@@ -12,7 +12,7 @@ from checkrein.cli.screen import Screen, shown
 from checkrein.cli.timeline import timeline_of
 from checkrein.cli.view import RunView, step_name
 from checkrein.cli.words import owner_in_words
-from checkrein.kernel.events import Event
+from checkrein.kernel.events import Event, Received
 from checkrein.kernel.state import Phase, RunState
 from checkrein.ports.store import Lease, Refusal
 
@@ -74,6 +74,8 @@ def _head(screen: Screen, state: RunState, events: Sequence[Event], lease: Lease
         ("last event", f"{local_time(events[-1].at)} at version {state.version}"),
         ("phase", f"{state.phase}: {_MEANINGS[state.phase]}"),
     ]
+    if isinstance(received.data, Received) and received.data.fork_of:
+        rows.insert(1, ("forked from", f"run {shown(received.data.fork_of)} at {received.data.fork_at}"))
     if is_held(lease) and not state.phase.is_terminal:
         rows.append(("held by", f"{shown(owner_in_words(lease.owner))} for another {lease.expires_in:.1f} s"))
     screen.table(rows)
