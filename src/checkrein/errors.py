@@ -216,8 +216,9 @@ class Conflict(StoreError):
     """
 
     def __init__(self, run_id: str, code: str, expected: tuple[int, int | None], actual: tuple[int, int]) -> None:
+        epochs = ("", "") if expected[1] is None else (f", epoch {actual[1]}", f", epoch {expected[1]}")
         super().__init__(
-            f"{code}: run {run_id} is at version {actual[0]}, epoch {actual[1]}; expected version {expected[0]}, epoch {expected[1]}; read it again"
+            f"{code}: run {run_id} is at version {actual[0]}{epochs[0]}; expected was version {expected[0]}{epochs[1]}; read it again"
         )
         self.run_id = run_id
         self.code = code
