@@ -49,7 +49,7 @@ def was_booked(context: ToolContext) -> tuple[str, object]:
     return ("done", _receipt(payment)) if payment else ("failed", "the bank never got the order, and it is void now")
 
 
-@tool(reconcile=was_booked)
+@tool(reconcile=was_booked, timeout_seconds=30)
 def pay(
     invoice_id: Annotated[int, Field(ge=1)], amount: Annotated[float, Field(gt=0)], context: ToolContext
 ) -> dict[str, object]:

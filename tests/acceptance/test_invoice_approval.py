@@ -16,14 +16,38 @@ import pytest
 
 from checkrein import CancelSignal, ToolContext
 from checkrein.errors import ToolError
+from checkrein.kernel.budget import Amounts
+from checkrein.ports.tool import Tool
+from checkrein.testing import ToolCase, ToolConformance
+from checkrein.tools.function import FunctionTool
 from checkrein.values import JsonObject
-from tests.acceptance.example_tasks import copied, loaded
+from tests.acceptance.example_tasks import Bench, copied, limited, loaded
 
 NAME = "invoice-approval"
 SECONDS = 60
 DENIED = 208
 AMOUNTS = {2: 396, 24: 594, 76: 99, 197: 198, 263: 891, 392: 198}
 """What is paid, in cents by invoice."""
+
+
+def booked_in(ledger: Path) -> Sequence[tuple[int, int]]:
+    """Return all rows of a ledger: invoice and cents; none before the first order made it."""
+    if not ledger.exists() or not ledger.stat().st_size:
+        return []
+    with closing(sqlite3.connect(ledger)) as database:
+        return database.execute("SELECT invoice_id, cents FROM payments ORDER BY invoice_id").fetchall()
+
+
+def booked_beside(run_folder: Path) -> Sequence[tuple[int, int]]:
+    """Return all rows of the ledger beside a run's folder."""
+    return booked_in(run_folder.parent / "ledger.db")
+
+
+def without_delay(pay: Tool | None) -> Tool:
+    """Return the tool that pays, with a bank that takes no time."""
+    assert isinstance(pay, FunctionTool)
+    pay.function.__globals__["BANK_SECONDS"] = 0.0
+    return pay
 
 
 @dataclass
@@ -77,8 +101,7 @@ class Office:
 
     def booked(self) -> Sequence[tuple[int, int]]:
         """Return all rows of the ledger: invoice and cents."""
-        with closing(sqlite3.connect(self.ledger)) as database:
-            return database.execute("SELECT invoice_id, cents FROM payments ORDER BY invoice_id").fetchall()
+        return booked_in(self.ledger)
 
     def _started(self, *words: str) -> "subprocess.Popen[str]":
         return subprocess.Popen(
@@ -128,29 +151,48 @@ def test_every_approved_invoice_is_paid_once_however_the_run_is_killed(office: O
     assert f"| {DENIED} | 2023-06-29 | 15.86 | the delivery is not complete |" in report
     replayed = office.type("replay", run)
     assert (replayed.code, "0 model calls, 0 tool calls, state equal" in replayed.out) == (0, True)
-    assert office.type("verify", run).code == 0
+
+    all_paid = int(next(line for line in office.type("fork", run).out.splitlines() if "pay 76 done" in line).split()[0])
+    forked = office.type("fork", run, "--at", str(all_paid), "--message", f"The rest has arrived: pay {DENIED}")
+    assert forked.code == 4, forked.out + forked.err
+    fork = re.search(r"^invoice-approval · run (\w+)$", forked.out, re.MULTILINE)
+    assert fork
+    assert office.type("approve", fork[1]).code == 0
+    assert f"SUCCEEDED · 4/4 checks · 11 of 12 tool calls · run {fork[1]}" in office.type("resume", fork[1]).out
+    assert office.booked() == sorted({**AMOUNTS, DENIED: 1586}.items())
+    assert office.type("verify").code == 0, "the first run is as it was"
 
 
-def test_a_payment_that_was_made_twice_fails_the_run(office: Office) -> None:
-    run = office.begin()
+async def test_a_payment_that_was_made_twice_fails_the_run(tmp_path: Path) -> None:
+    task = limited(loaded(copied(tmp_path), NAME), 5)
+    without_delay(task.tool("pay"))
+    bench = Bench(task)
+    run_id = (await bench.run()).run_id
     for call in ("2.0", "2.1", "2.2"):
-        assert office.type("deny", run, call).code == 0
-    assert office.type("resume", run).code == 5
-    with closing(sqlite3.connect(office.ledger)) as database, database:
+        await bench.worker.respond(run_id, {"decision": "deny", "call_id": call})
+    assert (await bench.worker.advance(run_id)).phase == "BLOCKED"
+    with closing(sqlite3.connect(task.workspace / "ledger.db")) as database, database:
         database.execute("INSERT INTO payments SELECT 'another', invoice_id, cents FROM payments WHERE invoice_id = 2")
-    assert office.type("extend", run, "--tool-calls", "6").code == 0
-    ended = office.type("resume", run)
-    assert ended.code == 1
-    assert "invoice 2 over 396 cents was booked as [396, 396]" in ended.out
-    assert "✗ the bank's statement has no invoice twice" in ended.out
+    await bench.worker.extend(run_id, Amounts(tool_calls=6))
+    ended = await bench.worker.advance(run_id)
+    assert (ended.phase, ended.outcome and ended.outcome.code) == ("FAILED", "check_failed")
+    assert [finding.check for finding in ended.findings] == ["exactly once", "no doubles", "total"]
+    assert ended.findings[0].message == "invoice 2 over 396 cents was booked as [396, 396]"
 
 
 async def test_an_order_that_the_probe_did_not_find_is_refused_when_it_comes_late(tmp_path: Path) -> None:
-    pay = loaded(copied(tmp_path), NAME).tool("pay")
-    assert pay is not None
+    pay = without_delay(loaded(copied(tmp_path), NAME).tool("pay"))
     arguments = JsonObject({"invoice_id": 2, "amount": 3.96})
     context = ToolContext("2.0", 1, "run/2.0", CancelSignal(), workspace=tmp_path / "run")
     answer = await pay.probe(arguments, context)
     assert (answer.outcome, answer.message) == ("failed", "the bank never got the order, and it is void now")
     with pytest.raises(ToolError, match="voided"):
         await pay.call(arguments, context)
+
+
+class TestPay(ToolConformance):
+    """The tool keeps what it declares, whichever of its lines a worker dies at."""
+
+    def make(self, place: Path) -> ToolCase:
+        pay = without_delay(loaded(copied(place / "task"), NAME).tool("pay"))
+        return ToolCase(pay, {"invoice_id": 2, "amount": 3.96}, effect=booked_beside)
