@@ -23,6 +23,7 @@ what to do next, as far as they exist. Nothing here imports anything, and no err
     │   └── MissingExtra           a task needs an optional part that is not installed
     ├── ToolError                  a tool call failed
     │   ├── InvalidArguments       arguments do not match the tool's schema (JSON-Pointer issues)
+    │   ├── ChildRefused           a tool may not start that child run; `code` says why
     │   ├── TransientToolError     a failure that may pass if the call is made again
     │   └── FatalToolError         a failure that ends the whole run
     ├── HookAbort                  raised by a hook: what it was asked about must not happen; `text` says why
@@ -47,6 +48,7 @@ __all__ = [
     "AgentStateError",
     "AmbiguousRun",
     "CheckreinError",
+    "ChildRefused",
     "Conflict",
     "DamagedLog",
     "DamagedStore",
@@ -330,6 +332,19 @@ class InvalidArguments(ToolError):
         self.issues = issues
 
 
+class ChildRefused(ToolError):
+    """A tool may not start that child run; nothing was started.
+
+    Attributes:
+        code: `no_run` (the tool was called outside a run), `unknown_task`, `bad_share`, `budget_exhausted`, `rights_revoked`, `unknown_call` (the call has its
+            outcome), `too_deep`, `key_in_use`, or another refusal of the lifecycle.
+    """
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(f"no child run was started ({code}): {detail}")
+        self.code = code
+
+
 class TransientToolError(ToolError):
     """A failure that may pass if the call is made again; an idempotent tool's call is repeated within the budget."""
 
@@ -433,16 +448,25 @@ class ModelError(CheckreinError):
     Attributes:
         code: one of the run's error codes, such as `MODEL_STREAM_FAILED`.
         is_transient: making the request again may help.
+        retry_after: seconds for which the provider asked not to be asked again; None when it did not say.
     """
 
-    def __init__(self, message: str, *, code: str = "MODEL_STREAM_FAILED", is_transient: bool = False) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str = "MODEL_STREAM_FAILED",
+        is_transient: bool = False,
+        retry_after: float | None = None,
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.is_transient = is_transient
+        self.retry_after = retry_after
 
 
 class TransientModelError(ModelError):
     """A model failure that may pass; raise it from a model to have the request made again where retries are allowed."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, is_transient=True)
+    def __init__(self, message: str, *, code: str = "MODEL_STREAM_FAILED", retry_after: float | None = None) -> None:
+        super().__init__(message, code=code, is_transient=True, retry_after=retry_after)

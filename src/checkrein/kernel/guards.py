@@ -148,11 +148,12 @@ def _budget_exhausted(state: RunState, event: Event) -> str | None:
 
 
 def _over_share(state: RunState, data: BudgetSettled) -> str | None:
-    """Object to a child that counted more than was set aside for it; what is measured may be over by its last turn."""
+    """Object to a child that counted more than was set aside for it; what is measured may be over by its last turn, and what is unlimited is not set aside."""
     share = state.reservation(data.child)
     if share is None:
         return None
-    over = [name for name in LIMITS if name in COUNTED and getattr(data.used, name) > getattr(share.amounts, name)]
+    counted = [name for name in LIMITS if name in COUNTED and state.budget.limits.limit(name) is not None]
+    over = [name for name in counted if getattr(data.used, name) > getattr(share.amounts, name)]
     return f"more {', '.join(over)} than the share of {data.child}" if over else None
 
 

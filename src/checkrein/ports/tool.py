@@ -5,18 +5,22 @@ A tool declares how it behaves under crash and cancel; the runtime decides by th
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
+from checkrein.errors import ChildRefused
 from checkrein.messages import ContentBlock
 from checkrein.values import JsonObject
 
 __all__ = [
     "Accepted",
     "CancelSignal",
+    "ChildOutcome",
+    "ChildRun",
+    "ChildRuns",
     "PollResult",
     "Reconciliation",
     "Tool",
@@ -126,6 +130,110 @@ class ToolTraits(msgspec.Struct, frozen=True):
     has_poll: bool = False
 
 
+class Accepted(msgspec.Struct, frozen=True):
+    """A tool's answer that a job was accepted: a handle, which is no result.
+
+    Attributes:
+        handle: the job's number or address; stored, and given to the tool's own `poll` after a crash.
+        poll: asks with the handle what became of it, as a plain or an async function; lives as long as this process. None when the
+            tool's own `poll` asks, or a caller brings the result.
+        interval_seconds: how long to wait between two questions.
+    """
+
+    handle: str
+    poll: Callable[[str], object] | None = None
+    interval_seconds: float = 1.0
+
+
+class ChildOutcome(msgspec.Struct, frozen=True):
+    """How a child run ended.
+
+    Attributes:
+        run_id: the child.
+        task: the name of its task.
+        phase: `SUCCEEDED` or `FAILED`.
+        code: `goal_met`, or why it failed.
+        message: for people.
+        folder: where its artifacts are, `""` when it never had a folder.
+        artifacts: SHA-256 digests by path, relative to `folder`.
+        answer: the text it reported, `""` when it reported none.
+    """
+
+    run_id: str
+    task: str
+    phase: str
+    code: str
+    message: str = ""
+    folder: str = ""
+    artifacts: Mapping[str, str] = {}
+    answer: str = ""
+
+
+async def _no_result() -> ChildOutcome:
+    raise ChildRefused("no_run", "this child run was not started by a run")
+
+
+class ChildRun(Accepted, frozen=True):
+    """A child run, as the tool sees that started it.
+
+    Returned by the tool it is the tool's answer: the call is then accepted, the runtime waits for the child, also after a crash, and what the child comes to is
+    the call's result or error.
+
+    Attributes:
+        run_id: the child.
+        wait: what `result` calls.
+    """
+
+    run_id: str = ""
+    wait: Callable[[], Awaitable[ChildOutcome]] = _no_result
+
+    async def result(self) -> ChildOutcome:
+        """Wait, in the tool's own body, until the child ended, also if it failed.
+
+        After a crash the body is begun anew, if the tool is idempotent; it is given the same child then.
+        """
+        return await self.wait()
+
+
+class ChildRuns(Protocol):
+    """Starts child runs for one call."""
+
+    async def start(
+        self, task: str, *, goal: str = "", share: Mapping[str, float] | None = None, key: str = ""
+    ) -> ChildRun:
+        """Start a child run, or find the one that this call started before under the same key.
+
+        Args:
+            task: the name of one of the task's `children`.
+            goal: what it is to reach, instead of its task's goal.
+            share: by limit how much of the run's budget the child may use. A limit that is not named is that of the child's task, but at
+                most half of what is left.
+            key: tells several children of one call apart.
+
+        Raises:
+            ChildRefused: the code says why; nothing was started.
+        """
+        ...
+
+
+class _NoRuns:
+    """Where there is no run there are no children."""
+
+    async def start(
+        self, task: str, *, goal: str = "", share: Mapping[str, float] | None = None, key: str = ""
+    ) -> ChildRun:
+        """Refuse.
+
+        Raises:
+            ChildRefused: always.
+        """
+        del goal, share, key
+        raise ChildRefused("no_run", f"this tool starts {task!r} as a child run, and there is no run")
+
+
+_NO_RUNS: Final = _NoRuns()
+
+
 class ToolContext(msgspec.Struct, frozen=True):
     """What a tool's body may know about its call; a parameter annotated with this type receives it.
 
@@ -137,6 +245,7 @@ class ToolContext(msgspec.Struct, frozen=True):
         workspace: the run's folder, None outside a run.
         inputs: the task's inputs by name, read-only files.
         progress: reports progress as text; never stored.
+        runs: starts child runs, from asynchronous bodies; outside a run it refuses.
     """
 
     call_id: str
@@ -146,6 +255,7 @@ class ToolContext(msgspec.Struct, frozen=True):
     workspace: Path | None = None
     inputs: Mapping[str, Path] = {}
     progress: Callable[[str], None] = lambda _text: None
+    runs: "ChildRuns" = _NO_RUNS
 
     def folder(self) -> Path:
         """Return the run's folder.
@@ -171,21 +281,6 @@ class PollResult(msgspec.Struct, frozen=True):
     is_finished: bool
     output: "ToolOutput | None" = None
     error: str = ""
-
-
-class Accepted(msgspec.Struct, frozen=True):
-    """A tool's answer that a job was accepted: a handle, which is no result.
-
-    Attributes:
-        handle: the job's number or address; stored, and given to the tool's own `poll` after a crash.
-        poll: asks with the handle what became of it, as a plain or an async function; lives as long as this process. None when the
-            tool's own `poll` asks, or a caller brings the result.
-        interval_seconds: how long to wait between two questions.
-    """
-
-    handle: str
-    poll: Callable[[str], object] | None = None
-    interval_seconds: float = 1.0
 
 
 class ToolOutput(msgspec.Struct, frozen=True):

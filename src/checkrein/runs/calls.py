@@ -34,9 +34,10 @@ from checkrein.kernel.events import (
     ToolSpec,
 )
 from checkrein.kernel.session_state import CallAnswer
-from checkrein.kernel.state import PULL, Call
+from checkrein.kernel.state import PULL, Call, RunState
 from checkrein.ports.tool import CancelSignal, ToolContext
 from checkrein.runs.causes import call_cause, pull_cause, reconcile_cause
+from checkrein.runs.children import Children
 from checkrein.runs.held import HeldRun, Interrupted, Moved
 from checkrein.runs.task import tool_spec
 from checkrein.runs.workspace import artifact_of
@@ -60,9 +61,16 @@ Progress: TypeAlias = Callable[[str, str, str], None]
 
 
 class CallRunner:
-    """Makes the calls of one held run."""
+    """Makes the calls of one held run.
 
-    def __init__(self, held: HeldRun, *, retry: RetryPolicy, on_progress: Progress | None = None) -> None:
+    Attributes:
+        children: the runs that its tools start.
+    """
+
+    def __init__(
+        self, held: HeldRun, *, children: Children, retry: RetryPolicy, on_progress: Progress | None = None
+    ) -> None:
+        self.children = children
         self._held = held
         self._retry = retry
         self._on_progress = on_progress
@@ -222,6 +230,7 @@ class CallRunner:
             workspace=held.folder,
             inputs=held.task.inputs,
             progress=lambda text: self._report(call_id, text),
+            runs=self.children.of_call(call_id),
         )
 
     def _report(self, call_id: str, text: str) -> None:
@@ -239,6 +248,8 @@ class CallRunner:
                 facts = await self._done(call_id, outcome)
                 await held.append_outcome_of(lambda: (*facts, *self._step_ended(call_id, facts)))
             case FailedCall():
+                if outcome.fatal:
+                    await self.children.cancel()
                 await held.append_outcome_of(lambda: self._failed_and_ended(step_id, call_id, outcome))
             case OutcomeUnknown():
                 await self._record_unknown(step_id, call_id, outcome)
@@ -398,6 +409,8 @@ class CallRunner:
             Moved: the outcome is not accepted any more.
             LeaseLost: the lease is not ours any more.
         """
+        if await self._follow_child(call):
+            return
         held = self._held
         prepared = self._dispatcher.prepare(call.tool.name, call.arguments)
         job = self._jobs.get(call.call_id) or AcceptedJob(handle=call.handle)
@@ -417,6 +430,29 @@ class CallRunner:
             await held.refresh()
             return
         await self._record(call.call_id, answer)
+
+    async def _follow_child(self, call: Call) -> bool:
+        """Record the first child that ended of those that open calls wait for, or wait for this call's; False when it waits for something else."""
+        children, open_calls = self.children, self._held.state.open_calls
+        waiting = {item.child: item for item in open_calls if item.child and await children.is_ours(item.child)}
+        ended = await children.ended(waiting)
+        if ended is not None:
+            await self._record_child(waiting[ended.run_id], ended)
+        elif call.child in waiting:
+            await children.wait(call.child)
+        return ended is not None or call.child in waiting
+
+    async def _record_child(self, call: Call, child: RunState) -> None:
+        """Append in one batch what a child used and what became of the call that waited for it."""
+        call_id, children = call.call_id, self.children
+        outcome = await children.result(child, attempt=call.attempt)
+        if isinstance(outcome, Done):
+            facts = await self._done(call_id, outcome)
+        else:
+            facts = self._failed(self._step_id(call_id), call_id, outcome)
+        await self._held.append_outcome_of(
+            lambda: (*children.settlement(child), *facts, *self._step_ended(call_id, facts))
+        )
 
 
 def _awaiting(call_id: str, name: str) -> Blocked:

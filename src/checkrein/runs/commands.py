@@ -4,7 +4,8 @@ Each command reads the run, decides on what it sees, and appends by compare-and-
 facts are durable. A command that was cancelled while it waited may still have been accepted: give a `request_id` and repeat it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -42,8 +43,10 @@ from checkrein.runs.journal import Journal, head_of
 from checkrein.runs.task import Task
 from checkrein.values import NULL, JsonData, clean_text
 
-__all__ = ["Commands", "Reconciled", "RunPull", "find_run", "pull_at"]
+__all__ = ["MAX_DEPTH", "Commands", "Reconciled", "RunPull", "find_run", "pull_at"]
 
+MAX_DEPTH: Final = 8
+"""How deep child runs may be nested."""
 _DECIDED: Final = frozenset({"permission", "answer"})
 _Build: TypeAlias = Callable[[RunState, SessionState], Sequence[EventData]]
 
@@ -184,14 +187,15 @@ class Commands:
     async def cancel(self, run_id: str, reason: str = "cancelled by request", *, request_id: str = "") -> RunState:
         """Take the right to start anything at once; the run ends when its open calls have their outcomes.
 
+        Its child runs are cancelled before it, and theirs before them.
+
         Raises:
             Rejected: `terminal`.
             RunNotFound: no such run.
             StoreError: the store could not be written.
         """
-        return await self._append(
-            run_id, lambda _state, _session: [CancelRequested(reason=clean_text(reason))], request_id
-        )
+        wish = CancelRequested(reason=clean_text(reason))
+        return await self._append(run_id, lambda _state, _session: [wish], request_id)
 
     async def extend(self, run_id: str, extra: Amounts, *, request_id: str = "") -> RunState:
         """Raise limits; causes that only waited for that are answered.
@@ -310,7 +314,47 @@ class Commands:
 
         return await self._append(run_id, build)
 
-    async def _append(self, run_id: str, build: _Build, request_id: str = "") -> RunState:
+    async def _append(self, run_id: str, build: _Build, request_id: str = "", *, depth: int = 0) -> RunState:
+        """Append facts; before such as end the run, or will, its children are cancelled."""
+        told: set[str] = set()
+        missing: set[str] = set()
+
+        def children_first(state: RunState, session: SessionState) -> Sequence[EventData]:
+            facts = build(state, session)
+            untold = {item.child for item in state.reservations} - told
+            if untold and any(isinstance(fact, (CancelRequested, Failed)) for fact in facts):
+                raise _Untold(untold)
+            return facts
+
+        while True:
+            try:
+                state = await self._append_now(run_id, children_first, request_id)
+            except _Untold as error:
+                missing |= await self._cancel_children(run_id, error.children, depth + 1)
+                told |= error.children
+            else:
+                # One that was not there yet may have been created since; who creates it after this looks at its parent then.
+                await self._cancel_children(run_id, missing, depth + 1)
+                return state
+
+    async def _cancel_children(self, parent: str, children: Collection[str], depth: int) -> set[str]:
+        """Cancel children, theirs before them; return those that are not there."""
+        missing: set[str] = set()
+        for child in sorted(children):
+            if depth > MAX_DEPTH:
+                detail = f"it is nested more than {MAX_DEPTH} deep below the run that ends"
+                raise Rejected("illegal_in_phase", detail, {"run_id": child, "event": CancelRequested.type})
+            wish = CancelRequested(reason=f"its parent {parent} ends")
+            try:
+                await self._append(child, partial(_unless_asked, wish), depth=depth)
+            except RunNotFound:
+                missing.add(child)
+            except Rejected as error:
+                if error.code != "terminal":
+                    raise
+        return missing
+
+    async def _append_now(self, run_id: str, build: _Build, request_id: str = "") -> RunState:
         journal = await Journal.open(self._store, run_id, clock=self._clock, ids=self._ids)
         if request_id and await self._is_known(journal, build, request_id):
             return journal.state
@@ -343,6 +387,18 @@ class Commands:
                 data=facts[0],
             )
         )
+
+
+class _Untold(Exception):
+    """A run has children that were not cancelled yet."""
+
+    def __init__(self, children: set[str]) -> None:
+        super().__init__(sorted(children))
+        self.children = children
+
+
+def _unless_asked(wish: CancelRequested, state: RunState, _session: SessionState) -> Sequence[EventData]:
+    return [] if state.cancel is not None else [wish]
 
 
 def _answering(state: RunState, session: SessionState, cause: Cause, answer: JsonData) -> Sequence[EventData]:

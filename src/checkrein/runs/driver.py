@@ -5,14 +5,16 @@ The loop holds no progress of its own, so it can be left at any instruction and 
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from checkrein.harness.driver import SessionDriver
 from checkrein.harness.hooks import Hooks
+from checkrein.kernel.budget import Amounts
 from checkrein.kernel.events import Blocked, Cause, WorkStarted
-from checkrein.kernel.session_next import AwaitCalls, GiveBack, PauseForBudget
+from checkrein.kernel.session_next import AwaitCalls, Effect, GiveBack, MeetGoal, PauseForBudget
 from checkrein.kernel.state import RunState
 from checkrein.runs.calls import CallRunner
 from checkrein.runs.decide import Action, AskCaller, DriveSession, Poll, Resolve, Rest, StartWork, Verify, next_action
@@ -47,9 +49,11 @@ async def drive(held: HeldRun, calls: CallRunner, *, must_stop: Callable[[], boo
         while not must_stop():
             action = _next_action(held)
             effect = session.next_effect() if isinstance(action, DriveSession) else None
-            if isinstance(action, Rest) or isinstance(effect, (GiveBack, AwaitCalls)):
-                return
             try:
+                if held.state.reservations and await calls.children.tend(_wish(held, effect or action)):
+                    continue
+                if isinstance(action, Rest) or isinstance(effect, (GiveBack, AwaitCalls)):
+                    return
                 if effect is None:
                     await _perform(held, calls, session, action)
                 else:
@@ -61,6 +65,14 @@ async def drive(held: HeldRun, calls: CallRunner, *, must_stop: Callable[[], boo
                 await held.refresh()
     finally:
         watcher.cancel()
+
+
+def _wish(held: HeldRun, step: Action | BlockOnCode | Effect) -> Literal["look", "wait"]:
+    """Tell whether to wait for child runs before this: the goal is met only after them, and what they give back may be all that is missing."""
+    if isinstance(step, PauseForBudget):
+        without_shares = replace(held.budget(), reserved=Amounts())
+        return "look" if without_shares.is_reached(step.limit) else "wait"
+    return "wait" if isinstance(step, MeetGoal) else "look"
 
 
 def _next_action(held: HeldRun) -> Action | BlockOnCode:

@@ -92,7 +92,12 @@ class HeldRun:
         if self._active_since is None:
             self._active_before = self.state.budget.used.wall_seconds
             self._active_since = self.clock.monotonic()
-        return self._active_before + self.clock.monotonic() - self._active_since
+        now, used = self.clock.monotonic(), self.state.budget.used.wall_seconds
+        elapsed = self._active_before + now - self._active_since
+        if used > elapsed:  # a child's time was added to the run's own
+            self._active_before, self._active_since = used, now
+            return used
+        return elapsed
 
     def budget(self) -> BudgetState:
         """Return the budget at this moment."""

@@ -179,7 +179,14 @@ class RunHost:
         await self._held.append(WorkDone(artifacts=artifacts))
 
     async def complete(self, end: CompleteSession, announce: Announce) -> None:
-        """End the run without success."""
+        """End the run without success, once its child runs have ended.
+
+        Raises:
+            Moved: one was waited for; decide again.
+        """
+        if await self._calls.children.tend("end"):
+            msg = "child runs had to end first"
+            raise Moved(msg)
         await announce(end.code)
         await self._held.append(Failed(code=end.code, message=end.message))
 

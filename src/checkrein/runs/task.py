@@ -63,6 +63,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         planner: decides the steps: a function, or what sees the turn as a model does.
         model: decides the steps, in place of a planner: each turn of it is a planning.
         tools: the tools that steps may use; names are unique.
+        children: the tasks whose runs its tools may start; a worker that has this task advances those runs too.
         budget: limits of one run.
         checks: what must be proved, at least one; a bare verifier is a check under a default id.
         inputs: read-only files by name.
@@ -85,6 +86,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     model: Model | None = None
     version: int = 1
     tools: Sequence[Tool] = ()
+    children: "Sequence[Task]" = ()
     budget: Budget = Budget()
     inputs: Mapping[str, Path] = {}
     workspace: Path = Path("out")
@@ -110,6 +112,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
                     self.source, f"inputs.{name}", f"{path} is no file", "correct the path, relative to the task file"
                 )
         _refuse_twice(self.source, "tools", [tool.name for tool in self.tools])
+        _refuse_twice(self.source, "children", [child.name for child in self.children])
         for tool in self.tools:
             _refuse_without_schema(self.source, tool)
         _refuse_twice(self.source, "check", [check.id for check in self.required_checks()])
@@ -149,6 +152,16 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     def tool(self, name: str) -> Tool | None:
         """Return the tool of that name, if the task lists it."""
         return next((tool for tool in self.tools if tool.name == name), None)
+
+    def child(self, name: str) -> "Task | None":
+        """Return the task of that name among those whose runs its tools may start."""
+        return next((child for child in self.children if child.name == name), None)
+
+    def family(self) -> "Iterator[Task]":
+        """Yield the task and, each after its parent, all below it; one that stands in several places comes several times."""
+        yield self
+        for child in self.children:
+            yield from child.family()
 
     def record(self) -> TaskRecord:
         """Return the facts that a run keeps; reads the inputs to take their digests."""
@@ -259,6 +272,9 @@ def _demands_of_parts(task: Task) -> Iterator[tuple[str, bool, str, str]]:
     strange = next((item for item in _items(tools) if not _has(item, "name", "call", "traits")), None)
     yield "tools", _is_list(tools), "it is no list", "give a list of tools"
     yield "tools", strange is None, f"{strange!r:.80} is no tool", "decorate the function with @tool"
+    no_task = next((item for item in _items(task.children) if not isinstance(item, Task)), None)
+    yield "children", _is_list(task.children), "it is no list", "give a list of tasks"
+    yield "children", no_task is None, f"{no_task!r:.80} is no task", "give a Task"
     yield "check", _is_list(checks), "it is no list", "give a list of checks"
     none = "add at least one [[check]]: without evidence there is no success"
     yield "check", bool(checks), "the task has none", none

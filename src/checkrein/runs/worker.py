@@ -20,11 +20,12 @@ from checkrein.kernel.state import Phase, RunState, is_claimable
 from checkrein.ports.clock import Clock, IdSource
 from checkrein.ports.store import RunQuery, RunRow, RunStore
 from checkrein.runs.calls import CallRunner, Progress
+from checkrein.runs.children import Children
 from checkrein.runs.commands import Commands, Reconciled, RunPull
 from checkrein.runs.driver import drive, waits_for_code
 from checkrein.runs.held import HeldRun, LeaseLost
 from checkrein.runs.journal import Journal
-from checkrein.runs.lease import DEFAULT_LEASE_SECONDS, LeaseKeeper, claim, our_identity
+from checkrein.runs.lease import DEFAULT_LEASE_SECONDS, LeaseKeeper, claim, is_gone, our_identity
 from checkrein.runs.task import Task
 from checkrein.runs.workspace import prepare_folder
 from checkrein.tools.outcomes import RetryPolicy
@@ -83,7 +84,7 @@ class Worker:
 
     Args:
         store: where the runs are.
-        tasks: the tasks whose runs it may advance; names are unique.
+        tasks: the tasks whose runs it may advance, their children included; names are unique.
         clock: the time; the system's by default.
         ids: makes ids; random by default.
         options: how it works.
@@ -107,6 +108,11 @@ class Worker:
             if task.name in self._tasks:
                 raise TaskError(task.source, "name", f"two tasks are called {task.name!r}", "rename one")
             self._tasks[task.name] = task
+        for task in (member for given in tasks for member in given.family()):
+            known = self._tasks.setdefault(task.name, task)
+            is_same = bool(task.code_hash) and (known.source, known.code_hash) == (task.source, task.code_hash)
+            if known is not task and not is_same:
+                raise TaskError(task.source, "name", f"two tasks are called {task.name!r}", "rename one")
         self._clock = clock or SystemClock()
         self._ids = ids or SystemIds()
         self._options = options or WorkerOptions()
@@ -114,6 +120,7 @@ class Worker:
         self._stopping = False
         self._held: dict[str, HeldRun] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._lent: set[str] = set()
         self._claiming: asyncio.Task[None] | None = None
         self._failures: list[WorkerFailure] = []
         self._pauses: dict[str, _Pause] = {}
@@ -262,7 +269,7 @@ class Worker:
             alarm.cancel()
 
     async def _claim_some(self) -> None:
-        free = self._options.concurrency - len(self._running)
+        free = self._options.concurrency - len(self._running.keys() - self._lent)
         if free <= 0:
             return
         try:
@@ -277,6 +284,20 @@ class Worker:
         ready = [row.run_id for row in waiting if self._is_ready(row, now)]
         for run_id in ready[:free]:
             self._running[run_id] = self._clock.spawn(self._supervise(run_id), name=f"run-{run_id}")
+
+    def _lend(self, row: RunRow) -> None:
+        """Advance a child that one of our runs waits for, whatever the concurrency: the one that waits does nothing meanwhile."""
+        is_free = not row.lease.is_live or is_gone(row.lease.owner)
+        is_ours = row.head.task in self._tasks and row.run_id not in self._running
+        if (
+            is_ours
+            and is_free
+            and row.head.is_claimable
+            and not self._stopping
+            and self._is_ready(row, self._clock.monotonic())
+        ):
+            self._lent.add(row.run_id)
+            self._running[row.run_id] = self._clock.spawn(self._supervise(row.run_id), name=f"run-{row.run_id}")
 
     def _is_ready(self, row: RunRow, now: float) -> bool:
         """Tell whether a run is to be tried: its pause is over, or somebody has appended something since it began."""
@@ -297,6 +318,7 @@ class Worker:
             is_idle = True
         finally:
             self._running.pop(run_id, None)
+            self._lent.discard(run_id)
             self._woken.set()
         if is_idle:
             self._pause(run_id)
@@ -386,7 +408,10 @@ class Worker:
         )
         self._held[journal.run_id] = held
         try:
-            calls = CallRunner(held, retry=self._options.retry, on_progress=self._options.on_progress)
+            speaker = Commands(self._store, clock=self._clock, ids=self._ids, actor=f"run:{journal.run_id}")
+            children = Children(held, commands=speaker, lend=self._lend)
+            options = self._options
+            calls = CallRunner(held, children=children, retry=options.retry, on_progress=options.on_progress)
             await drive(held, calls, must_stop=self._must_stop)
             return not calls.has_running_body
         finally:

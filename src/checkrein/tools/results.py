@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import cast
 
-from checkrein.errors import FatalToolError, InvalidArguments, InvalidJson, ToolError, TransientToolError
+from checkrein.errors import ChildRefused, FatalToolError, InvalidArguments, InvalidJson, ToolError, TransientToolError
 from checkrein.messages import ContentBlock, Text
 from checkrein.ports.tool import Accepted, ToolOutput
 from checkrein.tools.outcomes import AcceptedJob, Done, FailedCall
@@ -52,6 +52,8 @@ def failure(error: BaseException, *, attempt: int) -> FailedCall:
     message = describe_error(error)
     if isinstance(error, InvalidArguments):
         return FailedCall("schema", message, attempts=attempt, issues=error.issues)
+    if isinstance(error, ChildRefused) and error.code == "budget_exhausted":
+        return FailedCall("budget_exceeded", message, attempts=attempt)
     if isinstance(error, (TransientToolError, ConnectionError, TimeoutError)):
         return FailedCall("transient", message, attempts=attempt, transient=True)
     return FailedCall("internal", message, attempts=attempt, fatal=isinstance(error, FatalToolError))

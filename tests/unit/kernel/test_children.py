@@ -71,6 +71,13 @@ def test_a_share_is_settled_once_and_for_no_more_than_was_counted_out() -> None:
     story.check_fold()
 
 
+def test_what_is_unlimited_is_not_set_aside_and_charged_as_it_was_used() -> None:
+    story = running(Budget(tool_calls=None, steps=5), BudgetReserved("child", Amounts(steps=1)))
+    assert story.refused(BudgetSettled("child", Amounts(tool_calls=9, steps=2))) == "budget_exhausted"
+    story.worker(BudgetSettled("child", Amounts(tool_calls=9, steps=1)))
+    assert story.state.budget.used == Amounts(tool_calls=9, steps=1)
+
+
 def test_a_run_that_ends_with_a_child_is_charged_with_the_whole_share() -> None:
     ends: tuple[tuple[EventData, ...], ...] = (
         (CancelRequested("enough"),),
