@@ -23,6 +23,7 @@ from checkrein.runs.calls import CallRunner, Progress
 from checkrein.runs.children import Children
 from checkrein.runs.commands import Commands, Reconciled, RunPull
 from checkrein.runs.driver import drive, waits_for_code
+from checkrein.runs.fork import ForkResult, Forks
 from checkrein.runs.held import HeldRun, LeaseLost
 from checkrein.runs.journal import Journal
 from checkrein.runs.lease import DEFAULT_LEASE_SECONDS, LeaseKeeper, claim, is_gone, our_identity
@@ -142,13 +143,23 @@ class Worker:
         return tuple(self._running)
 
     def _commands(self) -> Commands:
-        return Commands(self._store, clock=self._clock, ids=self._ids, actor=f"user:{self._options.name}")
+        return Commands(self._store, clock=self._clock, ids=self._ids, actor=self._actor())
+
+    def _actor(self) -> str:
+        return f"user:{self._options.name}"
 
     async def submit(self, task: Task, *, request_id: str = "") -> str:
         """Store a run and return its id; see `Commands.submit`."""
         run_id = await self._commands().submit(task, request_id=request_id)
         self._woken.set()
         return run_id
+
+    async def fork(self, run_id: str, task: Task, *, at: int, message: str = "", request_id: str = "") -> ForkResult:
+        """Store a new run that has the first `at` events of another one and goes on with `task`; see `Forks.fork`."""
+        forks = Forks(self._store, clock=self._clock, ids=self._ids, actor=self._actor())
+        made = await forks.fork(run_id, task, at=at, message=message, request_id=request_id)
+        self._woken.set()
+        return made
 
     async def steer(self, run_id: str, text: str, *, request_id: str = "") -> RunState:
         """Queue a message for the next planning; see `Commands.steer`."""

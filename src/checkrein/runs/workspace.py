@@ -238,7 +238,8 @@ def seed_folder(
         OSError: the workspace cannot be written.
     """
     partial = workspace / f".{run_id}.{os.getpid()}.partial"
-    partial.mkdir(mode=0o700, parents=True)
+    workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
+    partial.mkdir(mode=0o700)
     try:
         copied = tuple(item for item in artifacts if any(_copied(source, partial, item) for source in sources))
         partial.rename(workspace / run_id)

@@ -13,6 +13,7 @@ from checkrein.kernel.events import Artifact, CodeAccepted, Event, Received, Ste
 from checkrein.kernel.state import Phase
 from checkrein.runs.cuts import legal_cuts, objection_to
 from checkrein.runs.fork import ForkRefused
+from checkrein.runs.worker import Worker
 from checkrein.runs.workspace import seed_folder
 from checkrein.store import SqliteStore
 from checkrein.testing import CrashPoint
@@ -319,6 +320,12 @@ def test_artifacts_of_different_times_whose_paths_exclude_each_other_are_copied_
     assert seed_folder(tmp_path, "two", artifacts[::-1], sources) == tuple(artifacts[1:])
 
 
+def test_the_folder_of_a_fork_in_a_new_workspace_is_its_owners_alone(tmp_path: Path) -> None:
+    workspace = tmp_path / "new" / "out"
+    assert seed_folder(workspace, "run", [], []) == ()
+    assert [path.stat().st_mode & 0o777 for path in (workspace, workspace / "run")] == [0o700, 0o700]
+
+
 async def test_the_same_request_id_gives_the_same_fork(story: Story) -> None:
     run_id = await story.run()
     forks = story.forks()
@@ -366,3 +373,15 @@ async def test_a_fork_that_is_left_by_its_worker_is_taken_over_like_any_other_ru
     assert state.phase is Phase.SUCCEEDED
     assert state.folders == (made.run_id, f"{made.run_id}.{state.epoch}")
     await scene.check_log(made.run_id)
+
+
+async def test_a_worker_goes_on_at_once_with_the_fork_that_it_was_asked_for(scene: Scene) -> None:
+    story = Story(scene)
+    run_id = await story.run()
+    at = offset_of(await scene.log(run_id), "check_failed")
+    async with Worker(store=scene.store, tasks=[story.task], clock=scene.clock) as worker:
+        made = await worker.fork(run_id, story.task, at=at, message="hurry")
+        assert (await worker.wait(made.run_id)).phase is Phase.SUCCEEDED
+    assert (await scene.log(made.run_id))[0].actor == "user:worker"
+    assert story.told[-1] == "hurry"
+    assert scene.folder.stat().st_mode & 0o077 == 0
