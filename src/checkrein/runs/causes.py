@@ -26,11 +26,7 @@ def pause_causes(pause: SessionPause, warn: BudgetWarn | None = None) -> list[Ca
 
 
 def _budget_cause(warn: BudgetWarn) -> Cause:
-    flag = warn.limit.replace("_", "-")
-    text = (
-        f"{warn.limit.replace('_', ' ')}: {round(warn.used, 2):g} of {warn.allowed:g} used; go on with "
-        f"`checkrein extend RUN --{flag} N`, or end the run"
-    )
+    text = f"{round(warn.used, 2):g} of {warn.allowed:g} {warn.limit.replace('_', ' ')} used"
     return Cause(id=f"budget:{warn.limit}", kind="budget", detail=warn.limit, message=text)
 
 
