@@ -1,21 +1,26 @@
-"""The n-th call fails, for n = 1, 2, … until a run is clean: of the store before and after its effect, of the planner, and of a tool."""
+"""The n-th call fails, for n = 1, 2, … until a run is clean: of the store before and after its effect, of the planner, of a tool, and of a hook."""
 
 import asyncio
+import inspect
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 from checkrein.errors import StoreBusy, StoreError, ToolError, TransientToolError
-from checkrein.harness.planners import LastError, Note, Step, StepRecord
+from checkrein.harness.asking import SessionPlanner
+from checkrein.harness.hooks import TOPICS, Hooks, Topic
+from checkrein.harness.planners import LastError, Note, Plan, Planner, Step, StepRecord
+from checkrein.kernel.budget import Budget
 from checkrein.kernel.events import ToolGranted
 from checkrein.kernel.state import Phase, RunState
 from checkrein.runs.commands import Reconciled
 from checkrein.runs.task import Task
 from checkrein.runs.worker import Worker
 from checkrein.testing import CrashPoint
-from checkrein.tools.function import tool
+from checkrein.tools.function import FunctionTool, tool
 from tests import counts
 from tests.unit.runs.scene import LEASE_SECONDS, Scene, step, write
 
@@ -220,3 +225,88 @@ async def test_a_tool_that_fails_before_its_effect_at_any_call_is_planned_again_
             break
     assert number == len(STEPS) + 1
     counts.report(f"tool fails ({error.__name__})", number - 1, passed=number - 1)
+
+
+def _hooked(task: Task, point: CrashPoint, *, pauses: bool) -> Task:
+    """Return the task with a hook at every topic that passes a point; the one of `on_pause` raises a limit that is used up."""
+
+    def install(hooks: Hooks) -> None:
+        hooks.pauses_on_failure = pauses
+        for topic in TOPICS:
+            hooks.on(topic, partial(_passes, point, topic))
+
+    return replace(task, hooks=install)
+
+
+async def _passes(point: CrashPoint, topic: Topic, payload: dict[str, object]) -> None:
+    await point.reach(f"hook {topic}")
+    if topic == "on_pause" and payload["reason"] == "budget_exceeded:tool_calls":
+        payload["resume"] = {"extend": {"tool_calls": 2}}
+
+
+async def _answer_all(scene: Scene, world: World, run_id: str, worker: Worker) -> RunState:
+    """Advance a run to its end, as a person would who lets everything go on."""
+    state = await worker.advance(run_id)
+    while state.phase is Phase.BLOCKED:
+        (cause,) = state.causes
+        answer = {"extend": {cause.detail: 2}} if cause.kind == "budget" else {"decision": "go on"}
+        assert cause.kind in {"budget", "answer"}, cause
+        await scene.worker().respond(run_id, answer)
+        state = await worker.advance(run_id)
+    assert world.done
+    return state
+
+
+@pytest.mark.parametrize("mode", ["goes on", "pauses"])
+async def test_a_hook_that_fails_at_any_firing_loses_nothing_and_doubles_nothing(scene: Scene, mode: str) -> None:
+    number, topics = 0, set[str]()
+    while True:
+        number += 1
+        world = World()
+        point = _failing(ZeroDivisionError, number, "hook ")
+        plain = world.task(scene)
+        task = replace(
+            plain,
+            tools=(*plain.tools, _flaky()),
+            planner=_first(step("flaky"), plain.planner),
+            budget=Budget(tool_calls=3),
+        )
+        task = _hooked(task, point, pauses=mode == "pauses")
+        worker = scene.worker(task)
+        run_id = await worker.submit(task)
+        state = await _answer_all(scene, world, run_id, worker)
+        assert (state.phase, sorted(world.done)) == (Phase.SUCCEEDED, ["charge", "pay", "stamp"]), point.passed[-1:]
+        await scene.check_log(run_id)
+        topics |= {name.removeprefix("hook ") for name in point.passed}
+        if len(point.passed) < number:
+            break
+    assert topics == set(TOPICS)
+    counts.report(f"hook fails (session {mode})", number - 1, passed=number - 1)
+
+
+def _flaky() -> FunctionTool:
+    """Return a tool whose first call fails."""
+    tries: list[str] = []
+
+    @tool(inline=True)
+    def flaky() -> str:
+        tries.append("flaky")
+        if len(tries) == 1:
+            raise ToolError("not yet")
+        return "at last"
+
+    return flaky
+
+
+def _first(item: Step, planner: SessionPlanner) -> Planner:
+    """Return a planner that has one more step before all others until it is done."""
+    assert callable(planner)
+
+    async def plan(goal: str, history: tuple[StepRecord | Note, ...], error: LastError | None) -> Sequence[Step]:
+        done = {record.step.id for record in history if isinstance(record, StepRecord) and record.status == "done"}
+        answer = planner(goal, history, error)
+        others = await answer if inspect.isawaitable(answer) else answer
+        assert not isinstance(others, Plan)
+        return [*([] if item.id in done else [item]), *others]
+
+    return plan
