@@ -5,7 +5,7 @@ and fires the hooks; a host only records and executes. Every method that appends
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import ClassVar, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -61,8 +61,10 @@ def plain_end(step: StepSpec) -> StepEnd:
 class SessionHost(Protocol):
     """The place of one session."""
 
-    counts_held_requests: ClassVar[bool]
-    """Whether a planning that paused before the planner was asked is counted again when it goes on."""
+    @property
+    def counts_held_requests(self) -> bool:
+        """Whether a planning that paused before the planner was asked is counted again when it goes on."""
+        ...
 
     @property
     def session(self) -> SessionState:

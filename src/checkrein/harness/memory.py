@@ -6,7 +6,7 @@ The invariant: `session` and `budget` are folds of `log` at every moment; an eve
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -74,8 +74,6 @@ class MemoryHost:
         session: their fold.
     """
 
-    counts_held_requests: ClassVar[bool] = False
-
     def __init__(
         self,
         planner: SessionPlanner,
@@ -99,6 +97,7 @@ class MemoryHost:
         self._transcript = TranscriptView()
         self._folded = 0
         self._message = ""
+        self._asked = 0
         self._since: float | None = None
 
     def adopt(self, events: Iterable[Event]) -> None:
@@ -175,8 +174,14 @@ class MemoryHost:
         if not is_held:
             self.append(start)
 
+    @property
+    def counts_held_requests(self) -> bool:
+        """Whether the planner was asked in the open turn already, and its answer was not waited for."""
+        return self.session.request is not None and self.session.request.turn == self._asked
+
     async def ask(self, turn: int) -> PlannerReply:
         """Ask the planner."""
+        self._asked = turn
         told = replace(self.session, failure=failure_to_answer(self.session, self._on_failure))
         return await planned(
             self.planner, PlanningRequest(turn, told, self._read_transcript, self._schemas, CancelSignal())

@@ -315,6 +315,26 @@ async def test_a_planning_that_was_cancelled_is_asked_again_and_counted_again() 
     assert (result.budget.used.turns, len(hooked)) == (2, 1)
 
 
+async def test_a_planning_that_was_reviewed_and_then_cancelled_is_counted_again_when_it_is_asked_again() -> None:
+    scene = Scene([plain(1)])
+    scene.on("before_plan", Pause("look"))
+    stalls = [True]
+
+    async def slow(*_told: object) -> list[Step]:
+        while stalls[0]:
+            await scene.clock.sleep(1)
+        return [plain(1)]
+
+    scene.loop.planner = slow
+    paused(await scene.run(), "review:look")
+    work = scene.clock.spawn(scene.answer({"decision": "go"}), name="driver")
+    await scene.clock.advance(3)
+    work.cancel()
+    await scene.clock.advance(1)
+    stalls[0] = False
+    assert ended(await scene.loop.continue_()).budget.used.turns == 2
+
+
 async def test_a_loop_that_never_began_cannot_go_on() -> None:
     with pytest.raises(ResumeError) as caught:
         await Scene([]).loop.continue_()
