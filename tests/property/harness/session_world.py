@@ -68,7 +68,7 @@ class World:
         self.refusals: Counter[str] = Counter()
         tape = self.tape
         self.has_tools = bool(tape.number(2))
-        self.on_failure = POLICIES[tape.number(3)]
+        self.on_failure: OnFailure = POLICIES[tape.number(3)]
         self.loop = HarnessLoop(
             planner=self.plan,
             budget=Budget(
