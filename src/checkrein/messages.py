@@ -5,9 +5,10 @@ cleaned once, at the door: `Transcript.checked` for transcripts, `clean_message`
 `values` and `errors` alone.
 """
 
+import binascii
 from collections.abc import Iterable, Mapping
 from operator import is_
-from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self, TypeAlias, cast
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -16,8 +17,11 @@ from checkrein.errors import InvalidJson
 from checkrein.values import JsonObject, Shared, clean_text, parse_json
 
 __all__ = [
+    "IMAGE_TYPES",
+    "MAX_IMAGE_CHARACTERS",
     "AssistantMessage",
     "ContentBlock",
+    "Image",
     "Message",
     "Text",
     "Thinking",
@@ -29,6 +33,7 @@ __all__ = [
     "UserMessage",
     "clean_block",
     "clean_call",
+    "clean_image",
     "clean_message",
     "malformation",
     "validate_transcript",
@@ -95,7 +100,31 @@ class ToolCall(msgspec.Struct, frozen=True, gc=False, tag="tool_call", omit_defa
         return cls(call_id, name, JsonObject(), malformed=clean_text(text))
 
 
-ContentBlock: TypeAlias = Text | Thinking | ToolCall
+IMAGE_TYPES: Final = frozenset({"image/gif", "image/jpeg", "image/png", "image/webp"})
+"""The kinds of pictures that every provider with eyes takes."""
+MAX_IMAGE_CHARACTERS: Final = 8 * 1024 * 1024
+"""The largest picture, in characters of base64."""
+
+
+class Image(msgspec.Struct, frozen=True, gc=False, tag="image"):
+    """A picture in a user's message or a tool's result.
+
+    Attributes:
+        media_type: one of `IMAGE_TYPES`.
+        data: its bytes as base64 (RFC 4648 §4, with padding), at most `MAX_IMAGE_CHARACTERS`.
+    """
+
+    type: ClassVar[Literal["image"]] = "image"
+    media_type: str
+    data: str
+
+    @classmethod
+    def of(cls, content: bytes, media_type: str) -> "Image":
+        """Return the picture with these bytes."""
+        return cls(media_type, binascii.b2a_base64(content, newline=False).decode())
+
+
+ContentBlock: TypeAlias = Text | Thinking | ToolCall | Image
 
 
 class UserMessage(msgspec.Struct, frozen=True, gc=False, tag="user", tag_field="role"):
@@ -380,15 +409,15 @@ def _clean_result(message: ToolResult) -> ToolResult:
 
 
 def _clean_content(content: str | tuple[ContentBlock, ...]) -> str | tuple[ContentBlock, ...]:
-    """Return the content of a message that is no response: text, or a tuple of text blocks."""
+    """Return the content of a message that is no response: text, or a tuple of texts and pictures."""
     if isinstance(content, str):
         return clean_text(content)
     given = content if type(content) is tuple else _plain_tuple(content)
-    strange = next((block for block in given if type(block) is not Text), None)
+    strange = next((block for block in given if type(block) not in {Text, Image}), None)
     if strange is not None:
         msg = f"a {type(strange).__name__} does not belong there"
         raise TypeError(msg)
-    made = tuple([clean_block(block) for block in given])
+    made = tuple([clean_image(block) if isinstance(block, Image) else clean_block(block) for block in given])
     return content if given is content and all(map(is_, made, given)) else made
 
 
@@ -399,8 +428,29 @@ def _plain_tuple(content: object) -> tuple[ContentBlock, ...]:
     return tuple(cast("tuple[ContentBlock, ...]", content))
 
 
-def clean_block(block: object) -> ContentBlock:
-    """Return a block with plain Unicode text in all its parts, as `clean_message`.
+def clean_image(block: Image) -> Image:
+    """Return a picture that is one of the known kinds, not too large, and valid base64.
+
+    Raises:
+        TypeError: it is not; says what is wrong.
+    """
+    if block.media_type not in IMAGE_TYPES:
+        msg = f"a picture is {', '.join(sorted(IMAGE_TYPES))}, not {block.media_type!r:.80}"
+        raise TypeError(msg)
+    if not block.data or len(block.data) > MAX_IMAGE_CHARACTERS:
+        msg = f"a picture has 1 to {MAX_IMAGE_CHARACTERS:,} characters of base64, not {len(block.data):,}"
+        raise TypeError(msg)
+    try:
+        binascii.a2b_base64(block.data, strict_mode=True)
+    except ValueError as error:
+        msg = f"a picture is base64: {error}"
+        raise TypeError(msg) from error
+    media_type, data = clean_text(block.media_type), clean_text(block.data)
+    return block if media_type is block.media_type and data is block.data else Image(media_type, data)
+
+
+def clean_block(block: object) -> Text | Thinking | ToolCall:
+    """Return a block of a response with plain Unicode text in all its parts, as `clean_message`.
 
     Raises:
         TypeError: it is no well-shaped block; says what is wrong.

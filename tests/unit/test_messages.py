@@ -10,6 +10,7 @@ from checkrein.errors import InvalidJson
 from checkrein.messages import (
     AssistantMessage,
     ContentBlock,
+    Image,
     Message,
     Text,
     Thinking,
@@ -227,6 +228,11 @@ class MutableUser(UserMessage, frozen=False):  # pyright: ignore[reportGeneralTy
         AssistantMessage("a", (Text(cast("str", 1)),)),
         AssistantMessage("a", (Thinking("x", cast("str", 1)),)),
         AssistantMessage("a", (ToolCall(cast("str", ["c1"]), "add", {}),)),
+        AssistantMessage("a", (Image.of(b"png", "image/png"),)),
+        UserMessage("u", (Image.of(b"svg", "image/svg+xml"),)),
+        UserMessage("u", (Image("image/png", ""),)),
+        UserMessage("u", (Image("image/png", "a b="),)),
+        UserMessage("u", (Image("image/png", cast("str", 5)),)),
     ],
 )
 def test_what_is_no_well_shaped_message_is_one_issue(message: object) -> None:
@@ -293,3 +299,15 @@ def test_a_transcript_grows_without_changing_what_was_taken_from_it() -> None:
     assert isinstance(third, Transcript)
     with pytest.raises(ValueError, match="missing_result c1"):
         first.appended(calls("c1"))
+
+
+def test_pictures_stand_in_user_messages_and_results_and_survive_the_wire() -> None:
+    picture = Image.of(b"\x89PNG", "image/png")
+    transcript: tuple[Message, ...] = (
+        UserMessage("u", (Text("see"), picture)),
+        calls("c1"),
+        ToolResult("r", "c1", "add", (picture,)),
+    )
+    assert validate_transcript(transcript) == ()
+    assert clean_message(transcript[0]) is transcript[0]
+    assert msgspec.json.decode(msgspec.json.encode(transcript[0]), type=UserMessage) == transcript[0]

@@ -42,12 +42,13 @@ async def ask_with_retries(
             reply = await host.ask(effect.turn)
         except PlannerFailed as error:
             wasted = _sum(wasted, error.usage)
-            failed = PlannerFailed(error.reason, is_transient=error.is_transient, usage=wasted)
+            asked = error.retry_after
+            failed = PlannerFailed(error.reason, is_transient=error.is_transient, usage=wasted, retry_after=asked)
         else:
             return replace(reply, usage=_sum(wasted, reply.usage)), attempt
-        if not failed.is_transient or attempt >= _RETRY.attempts or not _allows(host.budget(), wasted):
+        if not failed.is_transient or not _RETRY.allows(attempt, asked=asked) or not _allows(host.budget(), wasted):
             return failed, attempt
-        await host.sleep(_RETRY.delay(attempt))
+        await host.sleep(_RETRY.delay(attempt, asked=asked))
         if not _allows(host.budget(), wasted):
             return failed, attempt
         attempt += 1

@@ -81,7 +81,10 @@ class ModelPlanner:
             answer = collector.finished()
         except ModelError as error:
             raise PlannerFailed(
-                f"{error.code}: {error}", is_transient=error.is_transient, usage=_usage(collector)
+                f"{error.code}: {error}",
+                is_transient=error.is_transient,
+                usage=_usage(collector),
+                retry_after=error.retry_after,
             ) from error
         return Drafted(_plan(answer, request.turn), answer.message, _usage(collector))
 

@@ -126,13 +126,22 @@ class PlannerFailed(CheckreinError):
         reason: what happened, in words.
         is_transient: asking again may succeed.
         usage: what a model consumed for nothing.
+        retry_after: seconds for which a provider asked not to be asked again; None when it did not say.
     """
 
-    def __init__(self, reason: str, *, is_transient: bool = False, usage: Usage = _NOTHING_USED) -> None:
+    def __init__(
+        self,
+        reason: str,
+        *,
+        is_transient: bool = False,
+        usage: Usage = _NOTHING_USED,
+        retry_after: float | None = None,
+    ) -> None:
         super().__init__(f"the planner failed: {reason}")
         self.reason = reason
         self.is_transient = is_transient
         self.usage = usage
+        self.retry_after = retry_after
 
 
 def step_of(spec: StepSpec) -> Step:
@@ -186,7 +195,9 @@ async def ask_planner(planner: Planner, state: SessionState) -> tuple[tuple[Step
         raise
     except (Exception, SystemExit) as error:
         is_transient = isinstance(error, ModelError) and error.is_transient
-        raise PlannerFailed(f"{describe_error(error)}{_place(error, planner)}", is_transient=is_transient) from error
+        asked = error.retry_after if isinstance(error, ModelError) else None
+        reason = f"{describe_error(error)}{_place(error, planner)}"
+        raise PlannerFailed(reason, is_transient=is_transient, retry_after=asked) from error
 
 
 def _place(error: BaseException, planner: Planner) -> str:

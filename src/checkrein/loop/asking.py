@@ -46,10 +46,11 @@ async def ask(engine: "Engine", stream_of: StreamOf, request: ModelRequest) -> A
         try:
             return await _attempt(engine, stream_of, request)
         except ModelError as error:
-            if attempt >= engine.options.retry.attempts or not error.is_transient:
+            asked = error.retry_after
+            if not error.is_transient or not engine.options.retry.allows(attempt, asked=asked):
                 raise
             reason = str(error)
-        delay = engine.options.retry.delay(attempt)
+        delay = engine.options.retry.delay(attempt, asked=asked)
         attempt += 1
         engine.publisher.publish(ModelRetried, request.id, attempt, delay, reason)
         engine.raise_if_stopped()

@@ -6,7 +6,7 @@ invariant: a step either returns the whole turn, or raises, and then the transcr
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Literal, TypeAlias, TypeVar, cast
+from typing import Final, Literal, TypeAlias, TypeVar, cast, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -32,9 +32,7 @@ Stop: TypeAlias = Literal["", "repeated_call", "should_stop"]
 INVALID_BATCHES = 3
 """Batches in a row with only invalid arguments after which a run fails."""
 _NOTHING_USED: Final = Usage(cost=0.0)
-_MODEL_CODES: Final = frozenset(
-    {"MODEL_PROTOCOL_ERROR", "MODEL_STREAM_FAILED", "MODEL_EMPTY", "MODEL_OUTPUT_LIMIT", "MODEL_LIMIT"}
-)
+_MODEL_CODES: Final = frozenset(code for code in get_args(ErrorCode) if code.startswith("MODEL_"))
 
 
 class Step(msgspec.Struct, frozen=True):

@@ -60,21 +60,27 @@ class Retry(msgspec.Struct, frozen=True):
         attempts: requests in all, the first included; 1 never retries.
         first_seconds: the wait before the second.
         factor: by how much each further wait is longer.
-        max_seconds: the longest wait.
+        max_seconds: the longest wait of our own choice.
+        max_asked_seconds: the longest wait that a provider may ask for; one that asks for more is not asked again.
     """
 
     attempts: int = 1
     first_seconds: float = 1.0
     factor: float = 2.0
     max_seconds: float = 60.0
+    max_asked_seconds: float = 300.0
 
-    def delay(self, attempt: int) -> float:
-        """Return the seconds to wait after that attempt, from 1."""
+    def allows(self, attempt: int, *, asked: float | None = None) -> bool:
+        """Tell whether another request may follow that attempt, from 1, when the provider asked to be left alone for `asked` seconds."""
+        return attempt < self.attempts and (asked is None or asked <= self.max_asked_seconds)
+
+    def delay(self, attempt: int, *, asked: float | None = None) -> float:
+        """Return the seconds to wait after that attempt, from 1; never less than what was asked for."""
         try:
-            waited = self.first_seconds * self.factor ** (attempt - 1)
+            waited = min(self.max_seconds, jitter(self.first_seconds * self.factor ** (attempt - 1)))
         except OverflowError:
-            return self.max_seconds
-        return min(self.max_seconds, jitter(waited))
+            waited = self.max_seconds
+        return max(waited, asked or 0.0)
 
 
 class Allow(msgspec.Struct, frozen=True):
@@ -175,6 +181,7 @@ class LoopOptions(msgspec.Struct, frozen=True, kw_only=True):
         _check_seconds("grace_seconds", self.grace_seconds)
         _check_seconds("retry.first_seconds", self.retry.first_seconds)
         _check_seconds("retry.max_seconds", self.retry.max_seconds)
+        _check_seconds("retry.max_asked_seconds", self.retry.max_asked_seconds)
         _check_seconds("retry.factor", self.retry.factor)
         if self.idle_timeout_seconds is not None:
             _check_seconds("idle_timeout_seconds", self.idle_timeout_seconds)

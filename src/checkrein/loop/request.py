@@ -205,7 +205,8 @@ def _read(given: object, limits: ModelLimits, streamed: Sequence[ToolCall]) -> A
     calls: list[ToolCall] = []
     characters = 0
     for item in given.content:
-        block = item if len(calls) < len(streamed) and item is streamed[len(calls)] else clean_block(item)
+        is_clean = len(calls) < len(streamed) and item is streamed[len(calls)]
+        block = streamed[len(calls)] if is_clean else clean_block(item)
         blocks.append(block)
         if isinstance(block, ToolCall):
             _check_call(block, limits)

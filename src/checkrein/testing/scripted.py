@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self, TypeAlias, cast
 
 from checkrein.errors import ModelError
-from checkrein.messages import AssistantMessage, ContentBlock, Text, Thinking, ToolCall, Usage
+from checkrein.messages import AssistantMessage, ContentBlock, Image, Text, Thinking, ToolCall, Usage
 from checkrein.ports.model import (
     Chunk,
     ModelRequest,
@@ -150,4 +150,6 @@ async def _playing(response: ModelResponse, request: ModelRequest) -> AsyncItera
                 yield ThinkingDelta(request.id, block.text)
             case ToolCall():
                 yield ToolCallDelta(request.id, block)
+            case Image():
+                pass  # none belongs in a response, and whoever reads it says so
     yield response

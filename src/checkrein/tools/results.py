@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from checkrein.errors import ChildRefused, FatalToolError, InvalidArguments, InvalidJson, ToolError, TransientToolError
-from checkrein.messages import ContentBlock, Text
+from checkrein.messages import MAX_IMAGE_CHARACTERS, ContentBlock, Image, Text, clean_image
 from checkrein.ports.tool import Accepted, ToolOutput
 from checkrein.tools.outcomes import AcceptedJob, Done, FailedCall
 from checkrein.values import JsonData, canonical_json, clean_text, shorten
@@ -133,12 +133,20 @@ def cut_text(text: str, characters: int) -> str:
 
 
 def _content(blocks: Sequence[ContentBlock], max_bytes: int) -> tuple[tuple[ContentBlock, ...], bool]:
-    """Return the blocks of a tool's own content, cleaned and together within `max_bytes`, and whether something was cut."""
+    """Return the blocks of a tool's own content, cleaned, and whether something was cut.
+
+    Texts are together within `max_bytes`; pictures have a room of their own, and one that does not fit is named instead.
+    """
     made: list[ContentBlock] = []
-    room, is_cut = max_bytes, False
+    room, image_room, is_cut = max_bytes, MAX_IMAGE_CHARACTERS, False
     for block in blocks:
+        if isinstance(block, Image):
+            image_room -= len(block.data)
+            is_cut = is_cut or image_room < 0
+            made.append(_image(block) if image_room >= 0 else Text(f"({block.media_type:.40} left out: too large)"))
+            continue
         if not isinstance(block, Text):
-            msg = f"a tool's content is made of Text blocks, not {type(block).__name__}"
+            msg = f"a tool's content is made of Text and Image blocks, not {type(block).__name__}"
             raise ToolError(msg)
         text = clean_text(block.text)
         kept = _first_bytes(text, room)
@@ -149,6 +157,13 @@ def _content(blocks: Sequence[ContentBlock], max_bytes: int) -> tuple[tuple[Cont
             is_cut = is_cut or len(made) < len(blocks)
             break
     return tuple(made), is_cut
+
+
+def _image(block: Image) -> Image:
+    try:
+        return clean_image(block)
+    except TypeError as error:
+        raise ToolError(str(error)) from error
 
 
 def _artifacts(paths: object) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from checkrein.clock import SystemClock
 from checkrein.errors import FatalToolError, InvalidArguments, ToolError, TransientToolError
-from checkrein.messages import Text, ToolCall
+from checkrein.messages import MAX_IMAGE_CHARACTERS, Image, Text, ToolCall
 from checkrein.ports.tool import (
     Accepted,
     PollResult,
@@ -186,9 +186,21 @@ async def test_content_is_cleaned_and_bounded_as_a_whole() -> None:
     assert second.text.endswith("of 600 characters are shown)")
 
 
-async def test_content_is_text() -> None:
+async def test_content_is_text_and_pictures() -> None:
+    picture = Image.of(b"\x89PNG", "image/png")
+    kept = done(await outcome_of(tool(name="f")(lambda: ToolOutput(1, content=(Text("see"), picture)))))
+    assert kept.content == (Text("see"), picture)
     output = ToolOutput(content=(ToolCall(id="1", name="x", arguments={}),))
-    assert "Text blocks" in failed(await outcome_of(tool(name="f")(lambda: output))).message
+    assert "Text and Image blocks" in failed(await outcome_of(tool(name="f")(lambda: output))).message
+    broken = ToolOutput(content=(Image("image/png", "no base64"),))
+    assert "base64" in failed(await outcome_of(tool(name="f")(lambda: broken))).message
+
+
+async def test_a_picture_that_does_not_fit_is_named_instead() -> None:
+    large = Image("image/png", "A" * (MAX_IMAGE_CHARACTERS // 2 + 4))
+    kept = done(await outcome_of(tool(name="f")(lambda: ToolOutput(1, content=(large, large)))))
+    assert kept.content == (large, Text("(image/png left out: too large)"))
+    assert kept.truncated is True
 
 
 async def test_artifacts_are_normal_relative_paths_each_once() -> None:

@@ -1,0 +1,96 @@
+"""Providers by name, and the models they make: `openai/NAME`, `anthropic/NAME`, `compatible/NAME`.
+
+What the entry points of the group `checkrein.models` name stands here. Keys come from the environment alone; the invariant: a key is in no setting, record, log or text.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from checkrein.errors import TaskError
+from checkrein.providers.chat.client import COMPATIBLE_CHAT, OPENAI_CHAT
+from checkrein.providers.model import Access, Key, WireModel, WireParts
+from checkrein.providers.settings import ProviderSettings, read_settings
+
+__all__ = ["PROVIDERS", "Provider", "access_of", "compatible", "openai"]
+
+
+class Provider(msgspec.Struct, frozen=True):
+    """Somebody who serves models.
+
+    Attributes:
+        name: what stands before the `/`.
+        key_variable: the environment variable of the key.
+        url_variable: the environment variable of another address.
+        base_url: the usual address, `""` when there is none; a provider without one may need no key.
+        priced_as: the name that prices go by, at the usual address; `""` when the address tells.
+    """
+
+    name: str
+    key_variable: str
+    url_variable: str
+    base_url: str = ""
+    priced_as: str = ""
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether nothing goes without a key."""
+        return bool(self.base_url)
+
+
+PROVIDERS: Final[Mapping[str, Provider]] = {
+    item.name: item
+    for item in (
+        Provider("openai", "OPENAI_API_KEY", "OPENAI_BASE_URL", "https://api.openai.com/v1", "openai"),
+        Provider("anthropic", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "https://api.anthropic.com", "anthropic"),
+        Provider("compatible", "COMPATIBLE_API_KEY", "COMPATIBLE_BASE_URL"),
+    )
+}
+"""The providers by name."""
+
+_NOTHING: Final[Mapping[str, object]] = {}
+
+
+def openai(name: str, settings: Mapping[str, object] = _NOTHING) -> WireModel:
+    """Return a model of OpenAI.
+
+    Raises:
+        TaskError: a setting is wrong, or name or key is missing.
+    """
+    return _made(PROVIDERS["openai"], name, read_settings(settings), OPENAI_CHAT)
+
+
+def compatible(name: str, settings: Mapping[str, object] = _NOTHING) -> WireModel:
+    """Return a model behind an OpenAI-compatible Chat Completions API at the address `base_url`.
+
+    Raises:
+        TaskError: a setting is wrong, or name or address is missing.
+    """
+    return _made(PROVIDERS["compatible"], name, read_settings(settings), COMPATIBLE_CHAT)
+
+
+def _made(provider: Provider, name: str, settings: ProviderSettings, parts: WireParts) -> WireModel:
+    return WireModel(parts, access_of(provider, name, settings), settings)
+
+
+def access_of(provider: Provider, name: str, settings: ProviderSettings) -> Access:
+    """Return where a provider's model is, with the key of the environment.
+
+    Raises:
+        TaskError: name, address or key is missing.
+    """
+    source = f"--model {provider.name}/{name}"
+    if not name:
+        raise TaskError(source, "", "it names no model", f"write it as {provider.name}/NAME")
+    url = settings.base_url or os.environ.get(provider.url_variable, "") or provider.base_url
+    if not url:
+        fix = f"say -c base_url=http://…, or set {provider.url_variable}"
+        raise TaskError(source, "base_url", "nothing says where the server is", fix)
+    key = os.environ.get(provider.key_variable, "").strip()
+    if not key and provider.needs_key:
+        fix = f"set it in the environment, which is the only place a key is read from: export {provider.key_variable}=…"
+        raise TaskError(source, provider.key_variable, "the key is missing", fix)
+    priced_as = provider.priced_as if url == provider.base_url else ""
+    return Access(name, url, Key(key), priced_as)
