@@ -197,7 +197,7 @@ class World:
         """Return an answer, legal or not."""
         call = self._call(pull)
         amount = self.tape.number(4)
-        return {
+        answers: dict[str, dict[str, object]] = {
             "decision": {"decision": "go", **call},
             "deny": {"decision": ("deny", {"deny": "no"})[amount % 2], **call},
             "result": {"result": amount, **call},
@@ -208,7 +208,8 @@ class World:
             "both": {"result": 1, "error": "x"},
             "nothing": {},
             "close": {"close": "enough"},
-        }[
+        }
+        return answers[
             self.tape.name(
                 *("result", "decision", "extend") * 5,
                 "more",
