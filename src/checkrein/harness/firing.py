@@ -48,6 +48,7 @@ class HookFirer:
         self.hooks = hooks
         self._host = host
         self._verdicts: dict[tuple[Topic, str], Verdict] = {}
+        self._abort_answered = ""
 
     def is_wanted(self, topic: Topic, subject: str) -> bool:
         """Whether firing a topic can mean anything: somebody subscribes to it, or what it was asked about the subject was answered.
@@ -218,6 +219,12 @@ class HookFirer:
         answer = payload.get("resume")
         if answer is None:
             return
+        if pause.reason.startswith("aborted:"):
+            # A hook that denies a planning again and again would never give control back.
+            if self._abort_answered == pause.subject:
+                self.hooks.note("on_pause", "resume", "a hook answered this abort before; now the caller is asked")
+                return
+            self._abort_answered = pause.subject
         try:
             for fact in answer_facts(self._host.session, self._host.budget(), answer):
                 if isinstance(fact, SessionComplete):

@@ -585,6 +585,15 @@ async def test_a_hook_of_a_pause_may_answer_it_at_once() -> None:
     assert scene.types()[:5] == ["session.start", "budget.warn", "session.pause", "session.resume", "turn.start"]
 
 
+async def test_a_hook_of_a_pause_that_denies_for_ever_gives_control_back() -> None:
+    scene = Scene([plain(1)])
+    scene.on("before_plan", HookAbort("not today"))
+    scene.loop.hooks.on("on_pause", lambda payload: payload.update(resume={"decision": "deny"}))
+    paused(await scene.run(), "aborted:a person denied it")
+    assert len(scene.events("session.pause")) == 2
+    ended(await scene.answer({"decision": "go"}))
+
+
 async def test_an_answer_of_a_hook_that_is_refused_is_its_failure_and_control_goes_back() -> None:
     scene = Scene([plain(1)])
     scene.on("before_plan", Pause("look"))
