@@ -26,6 +26,7 @@ class Snapshot(NamedTuple):
         verdicts: what the driver remembers of hooks.
         fates: what it remembers of calls.
         reviews: what it remembers of steps that were shown.
+        abort_answered: what it remembers of an abort that a hook answered.
         owed: plannings that were counted and not made.
     """
 
@@ -34,7 +35,8 @@ class Snapshot(NamedTuple):
     verdicts: Mapping[tuple[Topic, str], Verdict]
     fates: Mapping[str, Fate]
     reviews: Mapping[str | int, Fired]
-    owed: int
+    abort_answered: str = ""
+    owed: int = 0
 
 
 def key_of(here: Snapshot) -> Key:
@@ -139,4 +141,5 @@ def _memory(here: Snapshot) -> Key:
         for name, fate in here.fates.items()
     }
     reviews = {(str(name), fired.kind) for name, fired in here.reviews.items()}
-    return tuple(sorted(verdicts)), tuple(sorted(fates)), tuple(sorted(reviews))
+    aborted = _subject(state, here.abort_answered)
+    return tuple(sorted(verdicts)), tuple(sorted(fates)), tuple(sorted(reviews)), aborted

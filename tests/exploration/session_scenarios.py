@@ -9,6 +9,8 @@ from checkrein.kernel.budget import Budget
 from checkrein.kernel.session_next import OnFailure
 
 GO, ABORT, SKIPS, PAUSES, FAILS = "go", "abort", "skip", "pause", "fail"
+DECIDES, DENIES, EXTENDS = "decide", "deny", "extend"
+"""What a hook of `on_pause` may answer at once."""
 EMPTY, BREAKS, CRASHES = "empty", "breaks", "crashes"
 ALLOWED, ASKED, DENIED = "allow", "ask", "deny"
 
@@ -68,7 +70,7 @@ SCENARIOS: Final = (
             "before_plan": (GO, ABORT, PAUSES, FAILS),
             "after_plan": (GO, ABORT, PAUSES, FAILS),
             "on_error": (GO, PAUSES),
-            "on_pause": (GO,),
+            "on_pause": (GO, DECIDES, DENIES),
         },
         {"turns": 2},
         answers=(EMPTY, BREAKS, CRASHES),
@@ -116,7 +118,7 @@ SCENARIOS: Final = (
     Scenario(
         "plans that are not final, messages, and time that runs out",
         (OPEN, MIXED),
-        {"on_budget_exceeded": (GO, FAILS), "on_pause": (GO, FAILS), "on_complete": (GO, FAILS)},
+        {"on_budget_exceeded": (GO, FAILS), "on_pause": (GO, FAILS, EXTENDS), "on_complete": (GO, FAILS)},
         {"turns": 2, "tool_calls": 1, "steps": 1, "replans": 1},
         messages=True,
         has_clock=True,

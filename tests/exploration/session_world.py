@@ -28,7 +28,19 @@ from checkrein.streams import StreamLog
 from checkrein.testing.manual_clock import ManualClock
 from checkrein.values import JsonObject
 from tests.exploration.session_key import Snapshot, key_of
-from tests.exploration.session_scenarios import ABORT, BREAKS, CRASHES, EMPTY, FAILS, PAUSES, SKIPS, Scenario
+from tests.exploration.session_scenarios import (
+    ABORT,
+    BREAKS,
+    CRASHES,
+    DECIDES,
+    DENIES,
+    EMPTY,
+    EXTENDS,
+    FAILS,
+    PAUSES,
+    SKIPS,
+    Scenario,
+)
 
 INVARIANTS: Final[Mapping[int, str]] = {
     1: "in every state the driver knows what is next, and nothing is next exactly where the caller is asked or all is over",
@@ -44,6 +56,11 @@ INVARIANTS: Final[Mapping[int, str]] = {
 }
 Evolve = Callable[[SessionState, Event], SessionState]
 Moves: TypeAlias = AsyncIterator[tuple[str, Snapshot]]
+AT_ONCE: Final[Mapping[str, Mapping[str, object]]] = {
+    DECIDES: {"decision": "go"},
+    DENIES: {"decision": "deny"},
+    EXTENDS: {"extend": {"turns": 1}},
+}
 QUIET: Final = frozenset({SessionPhase.IDLE, SessionPhase.DONE})
 CLOSED: Final = "the caller closes"
 
@@ -144,8 +161,11 @@ class World:
     # Everybody the driver asks.
 
     def _hook(self, options: tuple[str, ...]) -> Callable[[dict[str, object]], HookAnswer]:
-        def hook(_payload: dict[str, object]) -> HookAnswer:
+        def hook(payload: dict[str, object]) -> HookAnswer:
             match self._choices.pick(options):
+                case said if said in AT_ONCE:
+                    payload["resume"] = AT_ONCE[said]
+                    return None
                 case said if said == ABORT:
                     raise HookAbort(ABORT)
                 case said if said == SKIPS:
@@ -186,7 +206,7 @@ class World:
         asyncio.run(self._walk())
 
     async def _walk(self) -> None:
-        first = Snapshot(SessionState(), BudgetState(limits=self.scenario.budget), {}, {}, {}, 0)
+        first = Snapshot(SessionState(), BudgetState(limits=self.scenario.budget), {}, {}, {})
         numbers = {key_of(first): 0}
         before: list[list[int]] = [[]]
         ends: list[int] = []
@@ -299,8 +319,8 @@ class World:
                 yield self._appended(here, "steer", SteerQueued(note=f"s{session.turns}", text="text"))
             if not session.queued_of("follow_up"):
                 yield self._appended(here, "follow up", FollowUpQueued(note=f"f{session.turns}", text="text"))
-        if here.verdicts or here.fates or here.reviews:
-            yield "restart", here._replace(verdicts={}, fates={}, reviews={})
+        if here.verdicts or here.fates or here.reviews or here.abort_answered:
+            yield "restart", here._replace(verdicts={}, fates={}, reviews={}, abort_answered="")
         if self.scenario.has_clock and session.phase not in QUIET and not budget.is_reached("wall_seconds"):
             yield "time runs out", here._replace(budget=budget.with_elapsed(budget.limits.wall_seconds or 0))
         yield self._appended(here, CLOSED, SessionComplete(reason="cancelled"))
@@ -321,15 +341,19 @@ class World:
         self._driver._firer._verdicts = dict(here.verdicts)
         self._driver._calls._fates = dict(here.fates)
         self._driver._reviews = dict(here.reviews)
+        self._driver._firer._abort_answered = here.abort_answered
 
     def _snapshot(self, here: Snapshot, *, has_crashed: bool = False) -> Snapshot:
         counted = sum(event.type == "turn.start" for event in self._place.log.events)
         session, budget = self._place.session, self._place._budget
         owed = here.owed + counted - self._asked
         if has_crashed:
-            return Snapshot(session, budget, {}, {}, {}, owed)
+            return Snapshot(session, budget, {}, {}, {}, owed=owed)
         driver = self._driver
-        return Snapshot(session, budget, driver._firer._verdicts, driver._calls._fates, driver._reviews, owed)
+        firer = driver._firer
+        return Snapshot(
+            session, budget, firer._verdicts, driver._calls._fates, driver._reviews, firer._abort_answered, owed
+        )
 
     # The invariants.
 
