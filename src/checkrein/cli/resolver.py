@@ -8,7 +8,10 @@ import difflib
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Final, TypeVar, cast
+
+from msgspec.structs import replace
 
 from checkrein.cli.loader import attribute_of, is_code_name
 from checkrein.cli.trust import TaskFolder
@@ -18,7 +21,8 @@ from checkrein.harness.permission import Policy
 from checkrein.harness.planners import Planner
 from checkrein.ports.tool import Tool
 from checkrein.ports.verifier import Verifier
-from checkrein.runs.task import InstallHooks
+from checkrein.runs.task import InstallHooks, Task
+from checkrein.runs.taskfile import load_task, read_task_file
 from checkrein.verify.base import Check, TaskFiles
 from checkrein.verify.functions import make_function_check
 from checkrein.verify.kinds import make_check
@@ -41,10 +45,18 @@ _CHECKS: Final = "checkrein.checks"
 
 
 class FolderResolver:
-    """Gives objects for the names in one task file."""
+    """Gives objects for the names in one task file.
 
-    def __init__(self, folder: TaskFolder) -> None:
+    Args:
+        folder: the folder that holds it.
+        root: the folder that was hashed, when the file is that of a child.
+        above: the task files that have this one among their children.
+    """
+
+    def __init__(self, folder: TaskFolder, *, root: TaskFolder | None = None, above: tuple[Path, ...] = ()) -> None:
         self._folder = folder
+        self._root = root or folder
+        self._above = (*above, folder.file)
 
     @property
     def code_hash(self) -> str:
@@ -77,6 +89,25 @@ class FolderResolver:
             TaskError: its file cannot be imported.
         """
         return cast("InstallHooks", self._callable(name, "task.hooks"))
+
+    def child(self, name: str) -> Task:
+        """Return the task of another task file of the folder, with the hash of the whole folder.
+
+        Raises:
+            LookupError: the file is not among those hashed, or has this task among its own children.
+            TaskError: that file is wrong.
+        """
+        if name not in self._folder.files or not name.endswith(".toml"):
+            known = ", ".join(sorted(file for file in self._folder.files if file.endswith(".toml")))
+            msg = f"there is no task file {name!r} in the folder; it has {known}"
+            raise LookupError(msg)
+        folder = _folder_of(self._folder, name)
+        if folder.file in self._above:
+            msg = f"{name} is the task itself, or has it among its children"
+            raise LookupError(msg)
+        resolver = FolderResolver(folder, root=self._root, above=self._above)
+        task = load_task(folder.file, resolver, self._folder.files[name])
+        return replace(task, source=str(self._root.file))
 
     def _callable(self, name: str, key: str) -> object:
         if not is_code_name(name):
@@ -113,7 +144,7 @@ class FolderResolver:
             return make_function_check(kind, self._own(kind, "kind"), options, source=source)
         files = TaskFiles(self._folder.folder, self._folder.files)
         made = make_check(kind, options, source=source, base=files, inputs=self._inputs(), kinds=_InstalledKinds())
-        return Unchanged(made, self._folder) if _needs_trust(kind) and names_task_folder(options) else made
+        return Unchanged(made, self._root) if _needs_trust(kind) and names_task_folder(options) else made
 
     def _inputs(self) -> list[str]:
         inputs = self._folder.data.get("inputs", {})
@@ -121,6 +152,14 @@ class FolderResolver:
 
     def _own(self, name: str, key: str) -> object:
         return _without_missing(str(self._folder.file), key, lambda: attribute_of(self._folder, name))
+
+
+def _folder_of(whole: TaskFolder, name: str) -> TaskFolder:
+    """Return the part of a hashed folder that a task file in it may name."""
+    file, (place, _, _) = whole.folder / name, name.rpartition("/")
+    prefix = f"{place}/" if place else ""
+    files = {path.removeprefix(prefix): content for path, content in whole.files.items() if path.startswith(prefix)}
+    return replace(whole, file=file, files=files, data=read_task_file(file, whole.files[name]))
 
 
 def brings_code(folder: TaskFolder) -> bool:
@@ -131,6 +170,8 @@ def brings_code(folder: TaskFolder) -> bool:
     names: list[object] = []
     if isinstance(task, Mapping):
         table = cast("Mapping[str, object]", task)
+        if table.get("children"):
+            return True  # their files are not looked into
         tools = table.get("tools", [])
         names += [
             table.get("planner"),

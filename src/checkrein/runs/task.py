@@ -224,6 +224,15 @@ class Resolver(Protocol):
         """
         ...
 
+    def child(self, name: str) -> Task:
+        """Return the task of another task file of the folder.
+
+        Raises:
+            LookupError: there is none; the message is shown with file and key.
+            TaskError: that file is wrong.
+        """
+        ...
+
     def policy(self, name: str) -> Policy:
         """Return the policy of that name.
 

@@ -5,6 +5,7 @@ nearest known one, because a misspelt limit or check would otherwise be silently
 """
 
 import difflib
+import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -34,6 +35,7 @@ _TASK_KEYS = (
     "goal",
     "planner",
     "tools",
+    "children",
     "workspace",
     "policy",
     "hooks",
@@ -91,7 +93,6 @@ def load_task(path: Path, resolve: Resolver, content: bytes | None = None) -> Ta
     file = task_file_of(path)
     data = read_task_file(file, content)
     table = _table(file, "task", data.get("task"))
-    base = file.resolve().parent
     planner = _string(file, "task.planner", table.get("planner"))
     policy = (
         allow_listed
@@ -113,10 +114,11 @@ def load_task(path: Path, resolve: Resolver, content: bytes | None = None) -> Ta
                 _resolved(file, "task.tools", resolve.tool, name)
                 for name in _strings(file, "task.tools", table.get("tools", []))
             ),
+            children=_children(file, table, resolve),
             budget=_budget(file, _table(file, "budget", data.get("budget", {}))),
             checks=_checks(file, data.get("check", []), resolve),
             inputs=_inputs(file, _table(file, "inputs", data.get("inputs", {}))),
-            workspace=base / _string(file, "task.workspace", table.get("workspace", "out")),
+            workspace=_workspace(file, table),
             on_failure=_on_failure(file, table.get("on_failure", "replan")),
             verify_seconds=_seconds(file, "task.verify_seconds", table.get("verify_seconds", 60)),
             code_hash=resolve.code_hash,
@@ -194,6 +196,32 @@ def _budget(file: Path, table: Mapping[str, object]) -> Budget:
         return Budget(**limits)  # pyright: ignore[reportArgumentType]  # whole numbers were checked above
     except DataError as error:
         raise TaskError(str(file), "budget", str(error), "correct that limit") from error
+
+
+def _workspace(file: Path, table: Mapping[str, object]) -> Path:
+    return file.resolve().parent / _string(file, "task.workspace", table.get("workspace", "out"))
+
+
+def _children(file: Path, table: Mapping[str, object], resolve: Resolver) -> tuple[Task, ...]:
+    """Return the tasks whose runs the task's tools may start; what is wrong in one of their files is said of that file."""
+    children: list[Task] = []
+    place = _workspace(file, table)
+    for name in _strings(file, "task.children", table.get("children", [])):
+        try:
+            child = resolve.child(name)
+        except LookupError as error:
+            raise TaskError(
+                str(file), "task.children", _reason(error), "name another task file of the folder"
+            ) from error
+        if not Path(os.path.normpath(child.workspace)).is_relative_to(os.path.normpath(place)):
+            raise TaskError(
+                str(file),
+                "task.children",
+                f"the results of {child.name} would not be below {place.name}, where this task's are, and so count as code",
+                f'write workspace = "{table.get("workspace", "out")}/{child.name}" in {name}',
+            )
+        children.append(child)
+    return tuple(children)
 
 
 def _inputs(file: Path, table: Mapping[str, object]) -> Mapping[str, Path]:

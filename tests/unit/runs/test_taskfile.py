@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from checkrein import Budget, Step, Task, tool
 from checkrein.errors import MissingExtra, TaskError
@@ -11,7 +12,7 @@ from checkrein.harness.permission import Decision, Policy
 from checkrein.harness.planners import Planner
 from checkrein.ports.tool import Tool
 from checkrein.ports.verifier import Verifier
-from checkrein.runs.task import Check
+from checkrein.runs.task import Check, InstallHooks
 from checkrein.toolkit.files import write_file
 from checkrein.values import JsonObject
 from checkrein.verify import FileCheck, make_check
@@ -39,6 +40,9 @@ class Names:
 
     code_hash = "c0de"
 
+    def __init__(self, **children: Task) -> None:
+        self.children = children
+
     def planner(self, name: str) -> Planner:
         if name != "plan":
             raise LookupError(f"there is no planner {name!r}")
@@ -53,6 +57,14 @@ class Names:
 
     def check(self, kind: str, options: Mapping[str, object]) -> Verifier:
         return make_check(kind, options, source="elsewhere", base=Path())
+
+    def hooks(self, name: str) -> InstallHooks:
+        raise LookupError(f"there are no hooks {name!r}")
+
+    def child(self, name: str) -> Task:
+        if name not in self.children:
+            raise LookupError(f"there is no task file {name!r}")
+        return self.children[name]
 
     def policy(self, name: str) -> Policy:
         return {"permit": permit}[name]
@@ -81,6 +93,20 @@ def test_a_task_file_means_what_it_says(tmp_path: Path) -> None:
     assert task.budget == Budget(tool_calls=12, wall_seconds=1.5, repairs=0)
     assert task.checks == (Check(FileCheck(path="notes.md"), "there"),)
     assert task.source == str(tmp_path / "task.toml")
+
+
+def test_a_task_lists_its_children_whose_results_are_below_its_own(tmp_path: Path) -> None:
+    child = replace(load(tmp_path, HEAD + CHECK), name="child")
+    (tmp_path / "task.toml").write_text(HEAD + 'children = ["child"]\n' + CHECK, encoding="utf-8")
+    for workspace in ("out", "out/child", "out/../out/child"):
+        inside = replace(child, workspace=tmp_path / workspace)
+        assert Task.load(tmp_path, resolve=Names(child=inside)).child("child") is inside
+    for workspace in ("other", "out/../other", "."):
+        with pytest.raises(TaskError, match="so count as code") as refused:
+            Task.load(tmp_path, resolve=Names(child=replace(child, workspace=tmp_path / workspace)))
+        assert (refused.value.key, refused.value.fix) == ("task.children", 'write workspace = "out/child" in child')
+    with pytest.raises(TaskError, match="there is no task file 'child'; name another"):
+        Task.load(tmp_path, resolve=Names())
 
 
 @pytest.mark.parametrize("named", ["task.toml", "."])

@@ -65,10 +65,15 @@ async def resume(invocation: Invocation, options: ResumeOptions) -> Exit:
         if not options.trust:
             refuse_other_code(state, folder.code_hash, folder.folder, screen)
         demand_trust(folder, screen, trust=options.trust, command=("resume", run_id, "--trust"))
-        task = compose(folder)
+        task = _named(compose(folder), state)
         await _accept_code(invocation, store, state=state, task=task)
         how = DrivingOptions("resume", options.lease_seconds, options.asks)
         return await Driving(invocation, store, view=view, task=task, options=how).drive()
+
+
+def _named(task: Task, state: RunState) -> Task:
+    """Return the task of a run: the one of its folder, or one of its children."""
+    return next((member for member in task.family() if member.name == state.task.name), task)
 
 
 def _rests(state: RunState, *, trust: bool) -> bool:

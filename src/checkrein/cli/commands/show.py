@@ -11,10 +11,11 @@ from checkrein.cli.progress import MARKS, print_check
 from checkrein.cli.screen import Screen, shown
 from checkrein.cli.timeline import timeline_of
 from checkrein.cli.view import RunView, step_name
-from checkrein.cli.words import owner_in_words
-from checkrein.kernel.events import Event, Received
+from checkrein.cli.words import amounts_in_words, owner_in_words
+from checkrein.errors import RunNotFound
+from checkrein.kernel.events import BudgetReserved, Event, Received
 from checkrein.kernel.state import Phase, RunState
-from checkrein.ports.store import Lease, Refusal
+from checkrein.ports.store import Lease, Refusal, RunStore
 
 __all__ = ["show"]
 
@@ -43,6 +44,7 @@ async def show(invocation: Invocation, run: str) -> Exit:
         view = RunView(run_id)
         events = [view.take(body) for body in await store.read(run_id)]
         row, refusals = await store.get(run_id), await store.refusals(run_id)
+        children = [await _child_row(store, event.data) for event in events if isinstance(event.data, BudgetReserved)]
     state = view.state or await invocation.state(store, run_id)
     _head(screen, state, events, row.lease)
     _happened(screen, events)
@@ -50,6 +52,7 @@ async def show(invocation: Invocation, run: str) -> Exit:
     _proof(screen, state)
     _cost(screen, state)
     _effects(screen, state)
+    _children(screen, children)
     _refusals(screen, refusals)
     _artifacts(screen, state)
     _section(screen, "how it stands")
@@ -76,6 +79,8 @@ def _head(screen: Screen, state: RunState, events: Sequence[Event], lease: Lease
     ]
     if isinstance(received.data, Received) and received.data.fork_of:
         rows.insert(1, ("forked from", f"run {shown(received.data.fork_of)} at {received.data.fork_at}"))
+    if state.parent:
+        rows.insert(1, ("child of", f"run {shown(state.parent)}"))
     if is_held(lease) and not state.phase.is_terminal:
         rows.append(("held by", f"{shown(owner_in_words(lease.owner))} for another {lease.expires_in:.1f} s"))
     screen.table(rows)
@@ -129,6 +134,21 @@ def _effects(screen: Screen, state: RunState) -> None:
         for effect in state.effects
     ]
     screen.table(rows)
+
+
+async def _child_row(store: RunStore, reserved: BudgetReserved) -> tuple[str, str, str, str]:
+    """Return a child's id, its task, where it stands, and its share."""
+    try:
+        phase = (await store.get(reserved.child)).head.phase
+    except RunNotFound:
+        phase = "not created"
+    return reserved.child, shown(reserved.task), phase, f"with {amounts_in_words(reserved.amounts)}"
+
+
+def _children(screen: Screen, rows: Sequence[tuple[str, str, str, str]]) -> None:
+    if rows:
+        _section(screen, "child runs")
+        screen.table(rows)
 
 
 def _refusals(screen: Screen, refusals: Sequence[Refusal]) -> None:
