@@ -96,7 +96,7 @@ REFUSALS = mostly(st.builds(Refusal, event_id=LABELS, type=LABELS, code=LABELS, 
 
 # Each method of the port with what is handed to it; a name ending in "=" is a keyword.
 CALLS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
-    "create": {"run_id": RUN_IDS, "request_id": LABELS, "rows": ROWS, "head": HEADS, "epoch": COUNTS},
+    "create": {"run_id": RUN_IDS, "request_id": LABELS, "rows": ROWS, "head": HEADS, "epoch=": COUNTS},
     "append": {
         "run_id": RUN_IDS,
         "version=": COUNTS,
