@@ -6,14 +6,16 @@ The invariant: a price is known or it is None; nothing is guessed, and nothing i
 from typing import Final
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from checkrein.messages import Usage
+from checkrein.values import MAX_INTEGER
 
 __all__ = ["NO_TOKENS", "Tokens", "cost_of", "is_priced"]
 
 
 class Tokens(msgspec.Struct, frozen=True):
-    """The tokens of one response as a wire counts them.
+    """The tokens of one response as a wire counts them; a count that cannot be is taken for the nearest that can.
 
     Attributes:
         input: read, those of the cache included.
@@ -29,9 +31,17 @@ class Tokens(msgspec.Struct, frozen=True):
     cache_written: int = 0
     reasoning: int = 0
 
+    def __post_init__(self) -> None:
+        """Keep every count a whole number from 0 that any JSON can hold, and no part larger than its whole."""
+        for name in self.__struct_fields__:
+            force_setattr(self, name, min(max(0, getattr(self, name)), MAX_INTEGER))
+        force_setattr(self, "cached", min(self.cached, self.input))
+        force_setattr(self, "cache_written", min(self.cache_written, self.input - self.cached))
+        force_setattr(self, "reasoning", min(self.reasoning, self.output))
+
     def usage(self, cost: float | None) -> Usage:
         """Return them as messages count them."""
-        return Usage(max(0, self.input), max(0, self.output), max(0, self.cached), cost)
+        return Usage(self.input, self.output, self.cached, cost)
 
 
 NO_TOKENS: Final = Tokens()
