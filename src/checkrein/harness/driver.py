@@ -166,7 +166,7 @@ class SessionDriver:
             await self._host.complete(end, self.announce_end)
         else:
             await self._host.commit(revision(self._host.session, draft, steps, effect.reason))
-        self._firer.forget("after_plan", subject)
+        self._firer.forget_all()
 
     def _steps_of(self, given: object, draft: PlanDraft) -> tuple[StepSpec, ...]:
         """Return the steps as hooks left them; what is no plan any more is their failure, and the draft stays as it was."""

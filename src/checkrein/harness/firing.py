@@ -74,6 +74,10 @@ class HookFirer:
         """Let the topic be fired again for that subject: what the hooks decided is in the log."""
         self._verdicts.pop((topic, subject), None)
 
+    def forget_all(self) -> None:
+        """Let every topic be fired again: the steps that subjects name are those of another plan now."""
+        self._verdicts.clear()
+
     async def fire(
         self,
         topic: Topic,
