@@ -21,6 +21,7 @@ from checkrein.testing.manual_clock import ManualClock
 from checkrein.tools.function import FunctionTool
 from checkrein.values import as_data
 
+NONE: Mapping[str, object] = {}
 Answer = PlannerAnswer | Exception | Callable[[], PlannerAnswer]
 
 
@@ -29,7 +30,9 @@ def plain(step_id: str | int, batch: str | None = None) -> Step:
     return Step(id=step_id, description="note it", batch=batch)
 
 
-def tooled(step_id: str | int, batch: str | None = None, name: str = "look_up", **arguments: object) -> Step:
+def tooled(
+    step_id: str | int, batch: str | None = None, *, name: str = "look_up", arguments: Mapping[str, object] = NONE
+) -> Step:
     """A step with a tool."""
     return Step(id=step_id, description="look it up", tool_name=name, arguments=arguments, batch=batch)
 

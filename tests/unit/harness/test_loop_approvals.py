@@ -129,7 +129,7 @@ async def test_a_policy_that_raises_denies() -> None:
 
 async def test_hooks_are_asked_first_then_the_policy_and_both_approvals_are_needed() -> None:
     policy = Counting()
-    scene = Scene([tooled(1, name="pay", amount=5)], setting=Setting(policy=policy))
+    scene = Scene([tooled(1, name="pay", arguments={"amount": 5})], setting=Setting(policy=policy))
 
     def hook(payload: dict[str, object]) -> HookAnswer:
         call = payload["call"]
@@ -218,7 +218,11 @@ async def test_a_finished_sibling_never_runs_again() -> None:
 
 async def test_a_call_that_is_refused_leaves_the_others_of_its_batch_to_be_decided() -> None:
     bodies: list[str] = []
-    plan = [tooled("a", "b", name="free", extra=1), tooled("b", "b", name="pay"), tooled("c", "b", name="nobody")]
+    plan = [
+        tooled("a", "b", name="free", arguments={"extra": 1}),
+        tooled("b", "b", name="pay"),
+        tooled("c", "b", name="nobody"),
+    ]
     scene = Scene(plan, [plain(1)], setting=Setting(policy=Counting(), tools=_tools(bodies)))
     pull = paused(await scene.run(), "review:permission")
     assert _ids(pull) == ["1.1"]

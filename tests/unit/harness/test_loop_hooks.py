@@ -153,7 +153,7 @@ async def test_a_denied_planning_can_be_decided_again() -> None:
 
 
 async def test_an_answer_is_about_one_step_and_not_about_the_next_one_with_its_name() -> None:
-    scene = Scene([plain(1), tooled("pay", amount=1)], [tooled("pay", amount=1_000)], [])
+    scene = Scene([plain(1), tooled("pay", arguments={"amount": 1})], [tooled("pay", arguments={"amount": 1_000})], [])
     asked: list[object] = []
 
     def guard(payload: dict[str, object]) -> HookAnswer:
@@ -425,7 +425,7 @@ async def test_steps_that_were_changed_before_a_pause_are_the_plan_after_it() ->
     scene = Scene([plain(1), plain(2)])
 
     def change(payload: dict[str, object]) -> HookAnswer:
-        payload["steps"] = [tooled("mine", name="find", key=[1])]
+        payload["steps"] = [tooled("mine", name="find", arguments={"key": [1]})]
         return Pause("look")
 
     scene.loop.hooks.on("after_plan", change)
@@ -461,14 +461,14 @@ def _argument(payload: dict[str, object]) -> dict[str, object]:
 
 
 async def test_changed_arguments_are_what_the_tool_is_given() -> None:
-    scene = Scene([tooled(1, key="a")])
+    scene = Scene([tooled(1, arguments={"key": "a"})])
     scene.loop.hooks.on("before_tool_call", lambda payload: _argument(payload).update(key="b"))
     pull = called(await scene.run(), "1.0")
     assert pull.payload["arguments"] == {"key": "b"}
     (given,) = scene.events("tool.call")
     assert isinstance(given.data, ToolCallGiven)
     assert as_object(given.data.arguments).decoded() == {"key": "b"}
-    assert scene.loop.plan == Plan((tooled(1, key="a"),))
+    assert scene.loop.plan == Plan((tooled(1, arguments={"key": "a"}),))
 
 
 async def test_changed_arguments_are_validated_again() -> None:
@@ -477,14 +477,14 @@ async def test_changed_arguments_are_validated_again() -> None:
         return key
 
     for key, outcome in (("x", "gave_up"), (7, "goal_met")):
-        scene = Scene([tooled(1, key=1)], [], setting=Setting(tools=(look_up,)))
+        scene = Scene([tooled(1, arguments={"key": 1})], [], setting=Setting(tools=(look_up,)))
         scene.loop.hooks.on("before_tool_call", lambda payload, key=key: _argument(payload).update(key=key))
         result = ended(await scene.run(), outcome)
         assert result.result == (7 if outcome == "goal_met" else None)
 
 
 async def test_arguments_that_were_changed_before_an_approval_are_what_was_approved() -> None:
-    scene = Scene([tooled(1, amount=5)])
+    scene = Scene([tooled(1, arguments={"amount": 5})])
 
     def change(payload: dict[str, object]) -> HookAnswer:
         _argument(payload).update(amount=4)
@@ -653,14 +653,14 @@ async def test_every_step_of_every_plan_is_shown_after_it_ended() -> None:
 
 
 async def test_payloads_name_what_they_are_about() -> None:
-    scene = Scene([tooled("a", key=1)], [plain("b")])
+    scene = Scene([tooled("a", arguments={"key": 1})], [plain("b")])
     scene.watch()
     await scene.run()
     ended(await scene.answer({"error": "no"}))
     first = dict(reversed(scene.payloads))
     assert all(payload["goal"] == "find the sum" for _, payload in scene.payloads)
     assert first["before_plan"]["reason"] == "first"
-    assert first["before_step"]["step"] == tooled("a", key=1)
+    assert first["before_step"]["step"] == tooled("a", arguments={"key": 1})
     assert first["before_tool_call"]["call"] == {"call_id": "1.0", "name": "look_up", "arguments": {"key": 1}}
     assert first["after_tool_call"]["call"] == {"call_id": "1.0", "name": "look_up", "attempt": 1}
     assert first["after_tool_call"]["error"] == first["on_error"]["error"] == "internal: no"

@@ -44,13 +44,13 @@ async def test_the_first_planning_is_told_the_goal_and_nothing_else() -> None:
 
 
 async def test_history_is_told_in_order_of_ending_with_results_and_errors() -> None:
-    scene = Scene(Plan([plain("a"), tooled("b", key=1), tooled("c")], final=False), [])
+    scene = Scene(Plan([plain("a"), tooled("b", arguments={"key": 1}), tooled("c")], final=False), [])
     scene.on("before_step", None, None, SKIP)
     await scene.run()
     ended(await scene.answer({"result": {"sum": 3}}))
     assert scene.script.told[1].history == (
         StepRecord(plain("a"), "done", None, ""),
-        StepRecord(tooled("b", key=1), "done", {"sum": 3}, ""),
+        StepRecord(tooled("b", arguments={"key": 1}), "done", {"sum": 3}, ""),
         StepRecord(tooled("c"), "skipped", None, ""),
     )
     assert scene.script.told[1].last_error is None
@@ -82,7 +82,7 @@ async def test_a_goal_with_characters_that_cannot_be_stored_is_cleaned() -> None
 async def test_a_revision_keeps_done_steps_and_carries_its_diff() -> None:
     scene = Scene(
         [plain(1), tooled(2), plain(3), plain(4)],
-        [plain(1), tooled(2, key="x"), plain(4), plain(5)],
+        [plain(1), tooled(2, arguments={"key": "x"}), plain(4), plain(5)],
     )
     await scene.run()
     called(await scene.answer({"error": "no key"}), "2.1")
@@ -109,10 +109,10 @@ async def test_a_plan_that_leaves_everything_out_removes_what_was_left() -> None
 
 
 async def test_the_committed_plan_is_shown() -> None:
-    scene = Scene(Plan([tooled(1, key="a"), plain(2)], final=False))
+    scene = Scene(Plan([tooled(1, arguments={"key": "a"}), plain(2)], final=False))
     assert scene.loop.plan is None
     await scene.run()
-    assert scene.loop.plan == Plan((tooled(1, key="a"), plain(2)), final=False)
+    assert scene.loop.plan == Plan((tooled(1, arguments={"key": "a"}), plain(2)), final=False)
 
 
 async def test_a_continuation_is_no_replan() -> None:

@@ -23,7 +23,7 @@ from tests.unit.harness.loop_scene import (
     tooled,
 )
 
-THREE = (plain("read"), tooled("add", first=2), tooled("check", total=5))
+THREE = (plain("read"), tooled("add", arguments={"first": 2}), tooled("check", arguments={"total": 5}))
 
 
 async def test_the_three_step_plan_with_two_tool_steps_end_to_end() -> None:

@@ -30,7 +30,8 @@ def add(first: int, second: int = 1) -> int:
 
 async def test_a_session_with_tools_needs_no_caller() -> None:
     scene = Scene(
-        [tooled(1, name="add", first=2), tooled(2, name="add", first=3, second=4)], setting=Setting(tools=(add,))
+        [tooled(1, name="add", arguments={"first": 2}), tooled(2, name="add", arguments={"first": 3, "second": 4})],
+        setting=Setting(tools=(add,)),
     )
     assert ended(await scene.run()).result == 7
     assert results_of(scene) == [3, 7]
@@ -38,8 +39,8 @@ async def test_a_session_with_tools_needs_no_caller() -> None:
 
 async def test_wrong_arguments_come_back_with_pointers_and_the_planner_corrects_itself_in_one_round() -> None:
     scene = Scene(
-        [tooled(1, name="add", first="two", third=3)],
-        [tooled(1, name="add", first=2)],
+        [tooled(1, name="add", arguments={"first": "two", "third": 3})],
+        [tooled(1, name="add", arguments={"first": 2})],
         setting=Setting(tools=(add,)),
     )
     result = ended(await scene.run())
@@ -55,7 +56,9 @@ async def test_wrong_arguments_come_back_with_pointers_and_the_planner_corrects_
 
 
 async def test_an_unknown_tool_comes_back_as_an_error_and_is_never_granted() -> None:
-    scene = Scene([tooled(1, name="subtract")], [tooled(1, name="add", first=2)], setting=Setting(tools=(add,)))
+    scene = Scene(
+        [tooled(1, name="subtract")], [tooled(1, name="add", arguments={"first": 2})], setting=Setting(tools=(add,))
+    )
     ended(await scene.run())
     assert [kind for kind, _ in _errors(scene)] == ["not_found"]
     assert len(scene.events("tool.call")) == 1
@@ -147,7 +150,9 @@ async def test_calls_of_a_batch_run_side_by_side_and_their_results_are_stored_by
         await all_begun.wait()
         return key * 10
 
-    scene = Scene([tooled(number, "b", key=number) for number in (1, 2, 3)], setting=Setting(tools=(look_up,)))
+    scene = Scene(
+        [tooled(number, "b", arguments={"key": number}) for number in (1, 2, 3)], setting=Setting(tools=(look_up,))
+    )
     ended(await scene.run())
     ends = [(item.step.id, item.result.value) for item in scene.loop.session.history if isinstance(item, EndedStep)]
     assert ends == [(1, 10), (2, 20), (3, 30)]
