@@ -40,8 +40,8 @@ class Names:
 
     code_hash = "c0de"
 
-    def __init__(self, **children: Task) -> None:
-        self.children = children
+    def __init__(self, child: Task | None = None) -> None:
+        self.children = {} if child is None else {"child": child}
 
     def planner(self, name: str) -> Planner:
         if name != "plan":
