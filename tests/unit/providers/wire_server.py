@@ -27,6 +27,7 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     ending: Ending = "end"
     content_type: str = "text/event-stream"
+    silent: bool = False  # not even the head of a response comes
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,9 @@ class WireServer:
 
     Attributes:
         received: every request so far.
+        connections: how many there were.
+        asked: set when the first request came.
+        written: set when the first answer was written, but for its ending.
         url: its address.
     """
 
@@ -73,6 +77,8 @@ class WireServer:
         self._over = asyncio.Event()
         self._server: asyncio.Server | None = None
         self.received: list[Received] = []
+        self.connections = 0
+        self.asked = asyncio.Event()
         self.written = asyncio.Event()
         self.url = ""
 
@@ -94,6 +100,7 @@ class WireServer:
         task = asyncio.current_task()
         assert task is not None
         self._open.add(task)
+        self.connections += 1
         try:
             with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
                 while await self._answer(reader, writer):
@@ -105,7 +112,11 @@ class WireServer:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Answer one request; tell whether the connection may take another."""
         self.received.append(await _read(reader))
+        self.asked.set()
         answer = self._answers.pop(0) if self._answers else error(500, {"message": "nobody expected this request"})
+        if answer.silent:
+            await self._over.wait()
+            return False
         head = [f"HTTP/1.1 {answer.status} Said", f"content-type: {answer.content_type}", "transfer-encoding: chunked"]
         head += [f"{name}: {value}" for name, value in answer.headers.items()]
         writer.write(("\r\n".join(head) + "\r\n\r\n").encode())

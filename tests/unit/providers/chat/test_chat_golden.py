@@ -140,21 +140,21 @@ def test_an_unknown_stop_reason_is_not_guessed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("event", "code", "is_transient"),
+    ("event", "expected"),
     [
-        (WireEvent(data='{"error":{"message":"busy","code":"rate_limit_exceeded"}}'), "MODEL_RATE_LIMIT", True),
-        (WireEvent(data='{"error":{"message":"busy","code":502},"choices":[]}'), "MODEL_UNAVAILABLE", True),
-        (WireEvent(data='{"error":"out of memory"}'), "MODEL_STREAM_FAILED", True),
-        (WireEvent(data='{"error":{"message":"no","type":"insufficient_quota"}}'), "MODEL_QUOTA", False),
-        (WireEvent("error", '{"type":"overloaded_error","message":"busy"}'), "MODEL_OVERLOADED", True),
-        (WireEvent("error", "no json"), "MODEL_STREAM_FAILED", True),
+        (WireEvent(data='{"error":{"message":"busy","code":"rate_limit_exceeded"}}'), ("MODEL_RATE_LIMIT", True)),
+        (WireEvent(data='{"error":{"message":"busy","code":502},"choices":[]}'), ("MODEL_UNAVAILABLE", True)),
+        (WireEvent(data='{"error":"out of memory"}'), ("MODEL_STREAM_FAILED", True)),
+        (WireEvent(data='{"error":{"message":"no","type":"insufficient_quota"}}'), ("MODEL_QUOTA", False)),
+        (WireEvent("error", '{"type":"overloaded_error","message":"busy"}'), ("MODEL_OVERLOADED", True)),
+        (WireEvent("error", "no json"), ("MODEL_STREAM_FAILED", True)),
     ],
 )
-async def test_an_error_inside_a_stream_is_an_error(event: WireEvent, code: str, is_transient: bool) -> None:  # noqa: FBT001  a table's column
+async def test_an_error_inside_a_stream_is_an_error(event: WireEvent, expected: tuple[str, bool]) -> None:
     begun = '{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{}"}}]}}]}'
     found = await outcome(COMPATIBLE_CHAT, [sse(begun, event)])
     assert found.error is not None
-    assert (found.error.code, found.error.is_transient) == (code, is_transient)
+    assert (found.error.code, found.error.is_transient) == expected
     assert found.answer is None
 
 
