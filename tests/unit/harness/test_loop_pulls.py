@@ -214,6 +214,13 @@ async def test_a_bad_value_is_refused_with_words_and_appends_nothing(name: str) 
     assert len(scene.loop.events) == before
 
 
+async def test_an_id_that_is_no_text_is_no_id() -> None:
+    scene, _ = await _one_call()
+    with pytest.raises(ResumeError) as caught:
+        await scene.answer({"result": 1, "call_id": 1.0})
+    assert caught.value.code == "unknown_call"
+
+
 async def test_a_pull_for_a_tool_names_the_first_open_call_and_all_of_them() -> None:
     _, pull = await _two_calls()
     assert pull.payload == {

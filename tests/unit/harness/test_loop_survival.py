@@ -371,6 +371,18 @@ async def test_a_replayed_session_goes_on_under_its_own_name() -> None:
     assert is_sound(copy)
 
 
+async def test_a_step_without_tool_that_was_begun_and_not_ended_is_ended_after_a_replay() -> None:
+    for plan in ([plain(1), plain(2)], [plain(1, "b"), tooled(2, "b")]):
+        scene = Scene(plan)
+        await scene.run()
+        log = list(scene.loop.events)
+        at = next(event.offset for event in log if event.type == "step.start") + 1
+        copy = HarnessLoop.replay(log[:at], scene.script, clock=scene.clock)
+        await copy.continue_()
+        assert sorted(event.type for event in copy.events) == sorted(event.type for event in log)
+        assert copy.state == scene.loop.state
+
+
 async def test_a_replay_without_a_planner_pauses_when_one_is_needed() -> None:
     scene = Scene(Plan([tooled(1)], final=False))
     await scene.run()

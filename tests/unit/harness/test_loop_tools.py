@@ -210,6 +210,17 @@ async def test_a_result_of_nothing_is_a_result() -> None:
     assert results_of(scene) == [None]
 
 
+async def test_a_job_that_nobody_can_be_asked_about_fails_its_call() -> None:
+    @tool(inline=True)
+    def look_up() -> Accepted:
+        return Accepted("job-7")
+
+    scene = Scene([tooled(1)], [], setting=Setting(tools=(look_up,)))
+    ended(await scene.run(), "gave_up")
+    ((kind, message),) = _errors(scene)
+    assert (kind, "job-7" in message) == ("internal", True)
+
+
 async def test_a_job_that_was_accepted_is_asked_about_until_it_is_over() -> None:
     asked: list[str] = []
 

@@ -335,6 +335,11 @@ def test_a_call_that_asks_nothing_only_waits() -> None:
     assert set(story.state.waiting) == {"1.0"}
 
 
+def test_a_step_that_ends_without_its_call_leaves_nothing_waiting() -> None:
+    story = approvals("hook", "").send(decide("1.0"), StepEnd(1, "skipped"))
+    assert set(story.state.waiting) == {"1.0"}
+
+
 @pytest.mark.parametrize("kind", ["permission", "review"])
 def test_a_runs_answer_to_a_cause_is_the_decision_of_its_call(kind: str) -> None:
     story = approvals("policy", "policy").send(Unblocked(f"{kind}:1.1", JsonData("deny")))
