@@ -40,7 +40,7 @@ from checkrein.runs.held import HeldRun, Moved
 from checkrein.runs.journal import head_of
 from checkrein.runs.shares import charge_of, checked_share, limits_of, share_of
 from checkrein.runs.task import Task
-from checkrein.runs.workspace import digest_of, folder_of
+from checkrein.runs.workspace import ANSWER, digest_of, folder_of
 from checkrein.tools.outcomes import Done, FailedCall
 from checkrein.tools.results import MAX_MESSAGE_CHARACTERS, cut_text, finalise
 from checkrein.values import clean_text
@@ -51,7 +51,6 @@ LOOK_SECONDS: Final = 1.0
 """How often a child that is waited for is looked at: it may have been unblocked, or lost its worker."""
 LONGEST_ANSWER: Final = 64 * 1024
 LONGEST_RESULT: Final = 1024 * 1024
-_ANSWER: Final = "answer"
 
 
 def child_id(parent: str, call_id: str, key: str) -> str:
@@ -362,8 +361,9 @@ def _folder(state: RunState) -> Path | None:
 
 def _answer(state: RunState, folder: Path) -> str:
     """Return the text that a run reported, if it is still what was recorded."""
-    recorded = state.artifact(_ANSWER)
-    if recorded is None or digest_of(folder, _ANSWER) != recorded.sha256:
+    recorded = state.artifact(ANSWER)
+    if recorded is None or digest_of(folder, ANSWER) != recorded.sha256:
         return ""
-    with (folder / _ANSWER).open("rb") as file:
+    with suppress(OSError), (folder / ANSWER).open("rb") as file:
         return clean_text(file.read(LONGEST_ANSWER).decode("utf-8", "replace"))
+    return ""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -14,11 +15,14 @@ from checkrein.ports.tool import CancelSignal, ChildOutcome, ChildRun, ToolConte
 from checkrein.runs.children import child_id
 from checkrein.runs.commands import MAX_DEPTH
 from checkrein.runs.replay import replay_run
+from checkrein.runs.task import Task
 from checkrein.runs.worker import Worker, WorkerOptions
+from checkrein.testing import ScriptedModel
+from checkrein.testing.scripted import reply
 from checkrein.tools.function import tool
 from checkrein.values import JsonData, as_data
 from tests.unit.runs.family import SHARE, always, ask_to_send, child_task, delegate, facts, parent_task
-from tests.unit.runs.scene import Scene, Script, gate, step, write
+from tests.unit.runs.scene import Exists, Scene, Script, gate, step, write
 
 
 def only_child(run_id: str, call_id: str = "1.0", key: str = "") -> str:
@@ -72,6 +76,30 @@ async def test_a_child_that_failed_is_an_error_of_the_call_with_its_code(scene: 
     assert error is not None
     assert "no_plan" in error.message
     assert state.reservations == ()
+
+
+async def test_the_answer_of_a_child_is_told_to_its_parent_as_long_as_it_is_what_was_recorded(scene: Scene) -> None:
+    outcomes: list[ChildOutcome] = []
+
+    @tool(idempotent=True)
+    async def ask(context: ToolContext) -> str:
+        run = await context.runs.start("child", share=SHARE)
+        outcomes.append(await run.result())
+        (Path(outcomes[0].folder) / "answer").write_text("something else", encoding="utf-8")
+        outcomes.append(await run.result())
+        return outcomes[0].answer
+
+    plain = scene.task([], checks=[Exists("answer")])
+    child = Task(
+        name="child", goal="an answer", checks=plain.checks, model=ScriptedModel([reply("Forty-two.")]),
+        workspace=plain.workspace,
+    )  # fmt: skip
+    task = parent_task(scene, [step("ask"), write()], ask, child=child)
+    worker = scene.worker(task)
+    run_id = await worker.submit(task)
+    assert (await worker.advance(run_id)).phase is Phase.SUCCEEDED
+    assert [(item.phase, item.answer) for item in outcomes] == [("SUCCEEDED", "Forty-two."), ("SUCCEEDED", "")]
+    assert len(await facts(scene, run_id, BudgetSettled)) == 1
 
 
 async def test_a_child_that_is_cancelled_alone_fails_its_call_and_the_parent_goes_on(scene: Scene) -> None:
