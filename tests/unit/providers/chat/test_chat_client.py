@@ -22,19 +22,19 @@ from checkrein.tools.function import tool
 from tests.unit.providers.wire_bytes import REQUEST
 from tests.unit.providers.wire_server import Answer, Ending, WireServer, error, sse
 
-SECRET = "sk-test-0123456789abcdef"
+KEY = "sk-test-0123456789abcdef"
 BEGUN = sse({"id": "r1", "choices": [{"delta": {"content": "Hel"}}]})
 END = sse({"choices": [{"delta": {"content": "lo"}, "finish_reason": "stop"}]}, "[DONE]")
 WHOLE = Answer((BEGUN, END))
 CALL = {"index": 0, "id": "c1", "function": {"name": "add", "arguments": '{"a":1,"b":2}'}}
 CALLED = sse({"id": "r0", "choices": [{"delta": {"tool_calls": [CALL]}}]})
-CALLED_WHOLE = Answer((CALLED, sse({"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}, "[DONE]")))
+CALLED_WHOLE = Answer((CALLED, sse({"choices": [{"finish_reason": "tool_calls"}]}, "[DONE]")))
 
 
 def model_at(
     server: WireServer, clock: ManualClock | None = None, settings: Mapping[str, object] | None = None
 ) -> WireModel:
-    access = Access("a-model", server.url, Key(SECRET))
+    access = Access("a-model", server.url, Key(KEY))
     return WireModel(COMPATIBLE_CHAT, access, read_settings(settings or {}), clock=clock or ManualClock())
 
 
@@ -60,7 +60,7 @@ async def test_a_whole_answer_is_its_chunks_and_one_response() -> None:
     assert isinstance(response, ModelResponse)
     assert response.message == AssistantMessage("r1", (Text("Hello"),))
     assert server.received[0].path == "/v1/chat/completions"
-    assert server.received[0].headers["authorization"] == f"Bearer {SECRET}"
+    assert server.received[0].headers["authorization"] == f"Bearer {KEY}"
 
 
 async def test_one_connection_serves_request_after_request() -> None:
@@ -88,7 +88,7 @@ async def test_a_reset_after_the_last_event_changes_nothing() -> None:
     [
         (400, {"message": "bad", "type": "invalid_request_error"}, ("MODEL_REQUEST", False)),
         (400, {"message": "maximum context length is 10", "code": "context_length_exceeded"}, ("MODEL_CONTEXT", False)),
-        (401, {"message": f"Incorrect API key: {SECRET}"}, ("MODEL_AUTH", False)),
+        (401, {"message": f"Incorrect API key: {KEY}"}, ("MODEL_AUTH", False)),
         (403, {"message": "no"}, ("MODEL_AUTH", False)),
         (404, {"message": "no such model"}, ("MODEL_NOT_FOUND", False)),
         (408, "", ("MODEL_UNAVAILABLE", True)),
@@ -105,8 +105,8 @@ async def test_an_error_status_has_its_code(
 ) -> None:
     failed = await failure_of(error(status, said))
     assert (failed.code, failed.is_transient) == expected
-    assert SECRET not in str(failed)
-    assert SECRET not in repr(failed.args)
+    assert KEY not in str(failed)
+    assert KEY not in repr(failed.args)
 
 
 @pytest.mark.parametrize(
@@ -284,10 +284,10 @@ async def test_the_key_shows_nowhere_and_the_account_goes_to_nobody_else(monkeyp
     monkeypatch.setenv("OPENAI_PROJECT_ID", "project-mine")
     async with WireServer([WHOLE, WHOLE]) as server:
         theirs = model_at(server)
-        assert SECRET not in repr(theirs)
-        assert SECRET not in repr(Key(SECRET))
+        assert KEY not in repr(theirs)
+        assert KEY not in repr(Key(KEY))
         await items_of(theirs)
-        await items_of(WireModel(OPENAI_CHAT, Access("m", server.url, Key(SECRET), "openai"), read_settings({})))
+        await items_of(WireModel(OPENAI_CHAT, Access("m", server.url, Key(KEY), "openai"), read_settings({})))
     first, second = server.received
     assert not [name for name in first.headers if name.startswith("openai-")]
     assert second.headers["openai-organization"] == "org-mine"
