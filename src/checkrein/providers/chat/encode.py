@@ -1,29 +1,40 @@
 """A request as the body of an OpenAI-compatible Chat Completions call.
 
-Pure. The rules of the wire: every call has its `tool` message right after the assistant's, in the order of the calls; ids are unique; no part is empty; pictures of results,
+Pure. The rules of the wire: every call has its `tool` message right after the assistant's, before any other; ids are unique; no part is empty; pictures of results,
 for which a `tool` message has no room, follow in a user message. Reasoning goes back in the very field in which it came, as far as the server wants it.
 """
 
-import hashlib
-import json
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final, cast
+from typing import Final
 
 import msgspec
 
+from checkrein.errors import InvalidJson
 from checkrein.messages import AssistantMessage, Image, Message, Text, Thinking, ToolCall, ToolResult, UserMessage
 from checkrein.ports.model import ModelRequest, ToolSchema
 from checkrein.providers.model import Body
 from checkrein.providers.settings import ProviderSettings
 from checkrein.providers.signature import opened
-from checkrein.providers.transcript import CallIds, check_tools, last_user_index, parts_of, result_text, wire_name
-from checkrein.values import JsonObject, JsonValue, canonical_json
+from checkrein.providers.transcript import (
+    EMPTY,
+    CallIds,
+    cache_key,
+    check_tools,
+    last_user_index,
+    parts_of,
+    result_text,
+    wire_name,
+)
+from checkrein.values import JsonObject, JsonValue, parse_json
 
 __all__ = ["COMPATIBLE", "OPENAI", "Dialect", "encode", "encode_openai", "is_strict_schema"]
 
 DETAILS: Final = "reasoning_details"
 """The field in which OpenRouter says reasoning as a list, and wants it back unchanged."""
+PLAIN_FIELDS: Final = ("reasoning_content", "reasoning")
+"""The fields in which servers say reasoning as text."""
 
 
 class Dialect(msgspec.Struct, frozen=True):
@@ -53,7 +64,7 @@ def encode(request: ModelRequest, settings: ProviderSettings, model: str, *, dia
     check_tools(request.tools)
     body: dict[str, JsonValue] = {
         "model": model,
-        "messages": list(_messages(request.messages, settings, dialect)),
+        "messages": list(_messages(request.messages, settings, dialect)) or [{"role": "user", "content": EMPTY}],
         "stream": True,
         "stream_options": {"include_usage": True},
     }
@@ -65,7 +76,7 @@ def encode(request: ModelRequest, settings: ProviderSettings, model: str, *, dia
         if settings.parallel_tool_calls is not None:
             body["parallel_tool_calls"] = settings.parallel_tool_calls
     if settings.cache and dialect.has_cache_key:
-        body["prompt_cache_key"] = _cache_key(request, settings)
+        body["prompt_cache_key"] = cache_key(request, settings.system)
     return body | settings.extra.decoded()
 
 
@@ -97,13 +108,6 @@ def _tool(tool: ToolSchema) -> JsonValue:
     if tool.description:
         function["description"] = tool.description
     return {"type": "function", "function": function}
-
-
-def _cache_key(request: ModelRequest, settings: ProviderSettings) -> str:
-    """Return the same key for all requests of one conversation, and of those that begin like it."""
-    first = next((message for message in request.messages if isinstance(message, UserMessage)), None)
-    begun = [settings.system, [tool.name for tool in request.tools], None if first is None else repr(first.content)]
-    return hashlib.sha256(canonical_json(begun)).hexdigest()[:32]
 
 
 def is_strict_schema(schema: JsonObject) -> bool:
@@ -196,14 +200,16 @@ def _call(call: ToolCall, ids: CallIds) -> JsonValue:
 
 
 def _reasoning(message: AssistantMessage) -> Mapping[str, JsonValue]:
+    """Return the fields in which reasoning goes back; a signature that names another field is nobody's."""
     fields: dict[str, JsonValue] = {}
     for block in message.content:
         payload = opened("chat", block.signature) if isinstance(block, Thinking) else None
         if payload is None or not isinstance(block, Thinking):
             continue
         field, _, details = payload.partition(":")
-        if field == DETAILS:
-            fields[DETAILS] = cast("JsonValue", json.loads(details))
-        else:
+        if field in PLAIN_FIELDS and block.text:
             fields[field] = f"{fields.get(field, '')}{block.text}"
+        elif field == DETAILS:
+            with contextlib.suppress(InvalidJson):
+                fields[DETAILS] = parse_json(details)
     return fields
