@@ -27,8 +27,10 @@ from checkrein.ports.tool import Tool
 from checkrein.ports.verifier import Verifier
 from checkrein.values import JsonObject
 
-__all__ = ["Check", "InstallHooks", "Resolver", "Task", "tool_spec"]
+__all__ = ["Check", "InstallHooks", "OfRun", "Resolver", "Task", "tool_spec"]
 
+OfRun: TypeAlias = Callable[["Task", TaskRecord], "Task"]
+"""Returns a task as a stored run of it needs it, before the run is claimed."""
 InstallHooks: TypeAlias = Callable[[Hooks], None]
 """Registers a task's hooks; called each time a worker begins to drive a run, with hooks of its own."""
 
@@ -62,6 +64,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         goal: what is to be reached, in words.
         planner: decides the steps: a function, or what sees the turn as a model does.
         model: decides the steps, in place of a planner: each turn of it is a planning.
+        model_data: how the model was named, which is stored with each run; it must hold no secret.
         tools: the tools that steps may use; names are unique.
         children: the tasks whose runs its tools may start; a worker that has this task advances those runs too.
         budget: limits of one run.
@@ -74,6 +77,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         verify_seconds: how long one measurement may take.
         code_hash: hash of the code the task brings; `""` when it brings none that is watched.
         source: where it comes from, for messages.
+        of_run: gives the task for one stored run; None for the same task for every run.
 
     Raises:
         TaskError: on creation, naming the key and what to do.
@@ -84,6 +88,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     checks: Sequence[Check | Verifier]
     planner: SessionPlanner = unplanned
     model: Model | None = None
+    model_data: Mapping[str, object] = {}
     version: int = 1
     tools: Sequence[Tool] = ()
     children: "Sequence[Task]" = ()
@@ -96,6 +101,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     verify_seconds: float = 60.0
     code_hash: str = ""
     source: str = "task"
+    of_run: OfRun | None = None
 
     def __post_init__(self) -> None:
         """Check everything that can be known now; paths may be given as text, and a model plans by itself."""
@@ -179,6 +185,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
                 "inputs": {name: {"path": str(path), "sha256": _digest(path)} for name, path in sorted(self.inputs.items())},
                 "source": self.source,
                 "workspace": str(self.workspace),
+                **({"model": dict(self.model_data)} if self.model_data else {}),
             }),
         )  # fmt: skip
 
@@ -196,6 +203,15 @@ class Resolver(Protocol):
 
         Raises:
             LookupError: there is none; the message is shown with file and key.
+        """
+        ...
+
+    def model(self, name: str, settings: Mapping[str, object]) -> Model:
+        """Return the model of that name, with these settings.
+
+        Raises:
+            LookupError: there is none; the message is shown with file and key.
+            TaskError: a setting is wrong, or its key is missing.
         """
         ...
 

@@ -11,29 +11,34 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar, cast
 
+import msgspec
+
 from checkrein.errors import DataError, InvalidJson, MissingExtra, TaskError
+from checkrein.harness.asking import SessionPlanner
 from checkrein.harness.permission import allow_listed
 from checkrein.kernel.budget import LIMITS, Budget
 from checkrein.kernel.session_next import OnFailure
-from checkrein.runs.task import Check, Resolver, Task
+from checkrein.ports.model import Model
+from checkrein.runs.task import Check, Resolver, Task, unplanned
 from checkrein.values import JsonObject
 
 __all__ = ["load_task", "read_task_file", "task_file_of"]
 
 T = TypeVar("T")
-_SECTIONS = ("task", "inputs", "budget", "check")
+_SECTIONS = ("task", "model", "inputs", "budget", "check")
 # Keys that a task names when it is made: in a file they stand in the section [task].
 _OWN_KEYS = ("name", "version", "goal", "planner", "tools")
 _TEXT_FIXES = {
     "task.name": 'write name = "my-task"',
     "task.goal": 'say in a sentence what is to be reached, as in goal = "Write the yearly report"',
-    "task.planner": 'name the function that plans, as in planner = "plan.py:plan"',
+    "task.planner": 'name the function that plans, as in planner = "plan.py:plan", or a model in its place: model = "PROVIDER/NAME"',
 }
 _TASK_KEYS = (
     "name",
     "version",
     "goal",
     "planner",
+    "model",
     "tools",
     "children",
     "workspace",
@@ -93,7 +98,7 @@ def load_task(path: Path, resolve: Resolver, content: bytes | None = None) -> Ta
     file = task_file_of(path)
     data = read_task_file(file, content)
     table = _table(file, "task", data.get("task"))
-    planner = _string(file, "task.planner", table.get("planner"))
+    planned = _planned(file, data, resolve)
     policy = (
         allow_listed
         if "policy" not in table
@@ -109,7 +114,9 @@ def load_task(path: Path, resolve: Resolver, content: bytes | None = None) -> Ta
             name=_string(file, "task.name", table.get("name")),
             version=_integer(file, "task.version", table.get("version", 1)),
             goal=_string(file, "task.goal", table.get("goal")),
-            planner=_resolved(file, "task.planner", resolve.planner, planner),
+            planner=planned.planner,
+            model=planned.model,
+            model_data=planned.data,
             tools=tuple(
                 _resolved(file, "task.tools", resolve.tool, name)
                 for name in _strings(file, "task.tools", table.get("tools", []))
@@ -130,6 +137,39 @@ def load_task(path: Path, resolve: Resolver, content: bytes | None = None) -> Ta
         if error.key not in _OWN_KEYS:
             raise
         raise TaskError(error.source, f"task.{error.key}", error.problem, error.fix) from error
+
+
+class _Planned(msgspec.Struct, frozen=True):
+    """Who plans: a planner, or a model and how it was named."""
+
+    planner: SessionPlanner = unplanned
+    model: Model | None = None
+    data: Mapping[str, object] = {}
+
+
+def _planned(file: Path, data: Mapping[str, object], resolve: Resolver) -> _Planned:
+    """Return who plans.
+
+    Raises:
+        TaskError: nobody, two, or a model that cannot be made.
+    """
+    table = _table(file, "task", data.get("task"))
+    if "model" not in table:
+        if "model" in data:
+            raise TaskError(
+                str(file), "[model]", "sets a model, and the task has none", 'name it in [task]: model = "…"'
+            )
+        planner = _string(file, "task.planner", table.get("planner"))
+        return _Planned(_resolved(file, "task.planner", resolve.planner, planner))
+    if "planner" in table:
+        raise TaskError(str(file), "task.model", "stands beside a planner", "keep the one that is to plan")
+    name = _string(file, "task.model", table["model"])
+    try:
+        settings = JsonObject(_table(file, "model", data.get("model", {})))
+    except InvalidJson as error:
+        raise TaskError(str(file), "model", str(error), "write dates as text") from error
+    model = _resolved(file, "task.model", lambda name: resolve.model(name, settings), name)
+    return _Planned(model=model, data={"name": name, "settings": settings.decoded()})
 
 
 def _known(file: Path, where: str, table: Mapping[str, object], names: Iterable[str]) -> None:

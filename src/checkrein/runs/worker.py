@@ -383,6 +383,8 @@ class Worker:
             )
         if waits_for_code(journal.state, task):
             return journal.state
+        if task.of_run is not None:
+            task = task.of_run(task, journal.state.task)
         keeper = await self._claim(journal)
         try:
             is_free = await self._drive(journal, task, keeper)

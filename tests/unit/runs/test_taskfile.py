@@ -8,11 +8,14 @@ from msgspec.structs import replace
 
 from checkrein import Budget, Step, Task, tool
 from checkrein.errors import MissingExtra, TaskError
+from checkrein.harness.model_planner import ModelPlanner
 from checkrein.harness.permission import Decision, Policy
 from checkrein.harness.planners import Planner
+from checkrein.ports.model import Model
 from checkrein.ports.tool import Tool
 from checkrein.ports.verifier import Verifier
 from checkrein.runs.task import Check, InstallHooks
+from checkrein.testing import ScriptedModel, reply
 from checkrein.toolkit.files import write_file
 from checkrein.values import JsonObject
 from checkrein.verify import FileCheck, make_check
@@ -47,6 +50,11 @@ class Names:
         if name != "plan":
             raise LookupError(f"there is no planner {name!r}")
         return plan
+
+    def model(self, name: str, settings: Mapping[str, object]) -> Model:
+        if name != "scripted/one":
+            raise LookupError(f"there is no model {name!r}")
+        return ScriptedModel([reply(f"{settings.get('seed')}")])
 
     def tool(self, name: str) -> Tool:
         if name == "broken":
@@ -115,6 +123,15 @@ def test_a_file_and_its_folder_name_the_same_task(tmp_path: Path, named: str) ->
     assert Task.load(str(tmp_path / named), resolve=Names()).name == "notes"
 
 
+def test_a_model_may_stand_in_the_place_of_a_planner_and_is_stored_by_its_name(tmp_path: Path) -> None:
+    head = HEAD.replace('planner = "plan"', 'model = "scripted/one"')
+    task = load(tmp_path, head + "[model]\nseed = 7\n" + CHECK)
+    assert isinstance(task.planner, ModelPlanner)
+    assert isinstance(task.model, ScriptedModel)
+    assert task.record().data["model"] == {"name": "scripted/one", "settings": {"seed": 7}}
+    assert "model" not in load(tmp_path, HEAD + CHECK).record().data
+
+
 def test_what_is_not_said_has_its_default(tmp_path: Path) -> None:
     task = load(tmp_path, HEAD + CHECK)
     assert (task.version, task.budget, task.inputs, task.workspace) == (1, Budget(), {}, tmp_path / "out")
@@ -139,6 +156,9 @@ def test_what_is_not_said_has_its_default(tmp_path: Path) -> None:
         (HEAD.replace('name = "notes"\n', "") + CHECK, "task.name", "is missing", 'name = "my-task"'),
         (HEAD.replace('"Write the notes"', '" "') + CHECK, "task.goal", "no text", "say in a sentence"),
         (HEAD.replace('planner = "plan"\n', "") + CHECK, "task.planner", "is missing", 'planner = "plan.py:plan"'),
+        (HEAD + 'model = "scripted/one"\n' + CHECK, "task.model", "stands beside a planner", "keep the one"),
+        (HEAD + "[model]\nseed = 1\n" + CHECK, "[model]", "the task has none", 'model = "…"'),
+        (HEAD.replace('planner = "plan"', 'model = "other"') + CHECK, "task.model", "no model 'other'", "correct the name"),
         (HEAD.replace('"plan"', '"plam"') + CHECK, "task.planner", "no planner 'plam'", "correct the name"),
         (HEAD.replace('["write_file"]', '"write_file"') + CHECK, "task.tools", "is no list", '["one", "two"]'),
         (HEAD.replace('["write_file"]', "[1]") + CHECK, "task.tools[0]", "no text", "text"),
