@@ -63,6 +63,7 @@ INNER_IMPORTS: dict[str, str] = {
     "checkrein.cli.grammar": "the runtime, until a command is called",
     "checkrein.cli.main": "a command and what it needs, until it is called",
     "checkrein.cli.speaking": "a command and what it needs, until it is called",
+    "checkrein.providers.anthropic.client": "the SDK of Anthropic, until a model is asked",
     "checkrein.providers.chat.client": "the SDK of OpenAI, until a model is asked",
     "checkrein.providers.model": "the reader of event streams, until a model answers",
     "checkrein.providers.pricing": "the prices, until a response has its cost",

@@ -10,11 +10,12 @@ from typing import Final
 import msgspec
 
 from checkrein.errors import TaskError
+from checkrein.providers.anthropic.client import ANTHROPIC_MESSAGES
 from checkrein.providers.chat.client import COMPATIBLE_CHAT, OPENAI_CHAT
 from checkrein.providers.model import Access, Key, WireModel, WireParts
 from checkrein.providers.settings import ProviderSettings, read_settings
 
-__all__ = ["PROVIDERS", "Provider", "access_of", "compatible", "openai"]
+__all__ = ["PROVIDERS", "Provider", "access_of", "anthropic", "compatible", "openai"]
 
 
 class Provider(msgspec.Struct, frozen=True):
@@ -60,6 +61,15 @@ def openai(name: str, settings: Mapping[str, object] = _NOTHING) -> WireModel:
         TaskError: a setting is wrong, or name or key is missing.
     """
     return _made(PROVIDERS["openai"], name, read_settings(settings), OPENAI_CHAT)
+
+
+def anthropic(name: str, settings: Mapping[str, object] = _NOTHING) -> WireModel:
+    """Return a model of Anthropic, or one behind a Messages API at the address `base_url`.
+
+    Raises:
+        TaskError: a setting is wrong, or name or key is missing.
+    """
+    return _made(PROVIDERS["anthropic"], name, read_settings(settings), ANTHROPIC_MESSAGES)
 
 
 def compatible(name: str, settings: Mapping[str, object] = _NOTHING) -> WireModel:
