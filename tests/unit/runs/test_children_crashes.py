@@ -21,7 +21,7 @@ from checkrein.testing import CrashPoint
 from checkrein.testing.crash import EFFECTS
 from checkrein.tools.function import tool
 from tests.unit.runs.family import SHARE, always, child_task, delegate, facts, parent_task
-from tests.unit.runs.scene import LEASE_SECONDS, Scene, Script, hang, step, write
+from tests.unit.runs.scene import LEASE_SECONDS, Scene, Script, gate, hang, step, write
 
 ALL = (*EFFECTS, "before create", "after create")
 LAST: Mapping[str, float] = {"turns": 1, "tool_calls": 1, "steps": 1}
@@ -182,3 +182,27 @@ async def test_what_a_child_did_not_use_is_there_for_the_next_one_in_another_pro
     assert state.phase is Phase.SUCCEEDED
     assert [item.used.turns for item in await facts(on_disk, run_id, BudgetSettled)] == [1, 1]
     assert state.budget.used.turns == 5
+
+
+async def test_a_child_that_another_worker_advances_is_left_to_it_and_taken_over_when_that_one_is_gone(
+    scene: Scene,
+) -> None:
+    held, handle = gate(idempotent=True)
+    child = child_task(scene, always(step("held"), write()), held)
+    task = parent_task(scene, always(step("delegate"), write()), delegate({"tool_calls": 3}), child=child)
+    run_id = await scene.worker().submit(task)
+    assert await killed(scene, task, run_id, "after append tool_accepted")
+    born = child_id(run_id, "1.0", "")
+    other = scene.worker(child, store=scene.deaf(), name="other")
+    scene.spawn(other.advance(born))
+    await handle.entered.wait()
+    worker = scene.worker(task)
+    advancing = scene.spawn(worker.advance(run_id))
+    await scene.clock.advance(LEASE_SECONDS - 1)
+    assert (worker.held, handle.attempts) == ((run_id,), [1])
+    await scene.clock.advance(LEASE_SECONDS)
+    await scene.until(born, lambda state: state.epoch == 2)
+    handle.release.set()
+    await check_family(scene, run_id, await advancing)
+    assert handle.attempts == [1, 2]
+    assert worker.failures == ()
