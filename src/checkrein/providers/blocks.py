@@ -119,7 +119,7 @@ class Blocks:
         block = self._blocks.get(key)
         if block is None or block.kind != "call":
             raise broken(f"arguments came for call {key!r:.40}, which never began")
-        if block.parts and "".join(block.parts) != arguments:
+        if block.parts and clean_text("".join(block.parts)) != clean_text(arguments):
             raise broken(f"the pieces of the arguments of call {block.call_id!r:.80} are not the arguments")
         if not block.parts:
             self._grow(block, arguments)

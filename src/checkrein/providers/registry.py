@@ -13,9 +13,10 @@ from checkrein.errors import TaskError
 from checkrein.providers.anthropic.client import ANTHROPIC_MESSAGES
 from checkrein.providers.chat.client import COMPATIBLE_CHAT, OPENAI_CHAT
 from checkrein.providers.model import Access, Key, WireModel, WireParts
+from checkrein.providers.responses.client import COMPATIBLE_RESPONSES, OPENAI_RESPONSES
 from checkrein.providers.settings import ProviderSettings, read_settings
 
-__all__ = ["PROVIDERS", "Provider", "access_of", "anthropic", "compatible", "openai"]
+__all__ = ["PROVIDERS", "Provider", "access_of", "anthropic", "compatible", "keys_of_environment", "openai"]
 
 
 class Provider(msgspec.Struct, frozen=True):
@@ -55,12 +56,13 @@ _NOTHING: Final[Mapping[str, object]] = {}
 
 
 def openai(name: str, settings: Mapping[str, object] = _NOTHING) -> WireModel:
-    """Return a model of OpenAI.
+    """Return a model of OpenAI, over its Responses API; with the setting `api=chat` over Chat Completions.
 
     Raises:
         TaskError: a setting is wrong, or name or key is missing.
     """
-    return _made(PROVIDERS["openai"], name, read_settings(settings), OPENAI_CHAT)
+    read = read_settings(settings)
+    return _made(PROVIDERS["openai"], name, read, OPENAI_CHAT if read.api == "chat" else OPENAI_RESPONSES)
 
 
 def anthropic(name: str, settings: Mapping[str, object] = _NOTHING) -> WireModel:
@@ -73,12 +75,15 @@ def anthropic(name: str, settings: Mapping[str, object] = _NOTHING) -> WireModel
 
 
 def compatible(name: str, settings: Mapping[str, object] = _NOTHING) -> WireModel:
-    """Return a model behind an OpenAI-compatible Chat Completions API at the address `base_url`.
+    """Return a model behind an OpenAI-compatible API at the address `base_url`: over Chat Completions, or with the setting `api=responses` over Responses.
 
     Raises:
         TaskError: a setting is wrong, or name or address is missing.
     """
-    return _made(PROVIDERS["compatible"], name, read_settings(settings), COMPATIBLE_CHAT)
+    read = read_settings(settings)
+    return _made(
+        PROVIDERS["compatible"], name, read, COMPATIBLE_RESPONSES if read.api == "responses" else COMPATIBLE_CHAT
+    )
 
 
 def _made(provider: Provider, name: str, settings: ProviderSettings, parts: WireParts) -> WireModel:
@@ -104,3 +109,9 @@ def access_of(provider: Provider, name: str, settings: ProviderSettings) -> Acce
         raise TaskError(source, provider.key_variable, "the key is missing", fix)
     priced_as = provider.priced_as if url == provider.base_url else ""
     return Access(name, url, Key(key), priced_as)
+
+
+def keys_of_environment() -> tuple[str, ...]:
+    """Return the keys that stand in the environment now, for whoever must see that they show nowhere."""
+    found = (os.environ.get(provider.key_variable, "").strip() for provider in PROVIDERS.values())
+    return tuple(key for key in found if key)

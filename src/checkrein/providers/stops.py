@@ -42,6 +42,8 @@ STOPS: Final[Mapping[Wire, Mapping[str, Stop]]] = {
     "responses": {
         "completed": Stop("stop", "status `completed`; with function calls it is `tool_call`"),
         "max_output_tokens": Stop("length", "status `incomplete`, for this reason"),
+        "max_messages": Stop("length", "status `incomplete`, for this reason"),
+        "steered": Stop("length", "status `incomplete`: somebody else gave the response a new direction"),
         "content_filter": Stop("refusal", "status `incomplete`, for this reason"),
         "refusal": Stop("refusal", "status `completed`, and a part of the answer is a refusal"),
     },

@@ -11,9 +11,10 @@ from typing import Final
 
 from checkrein.errors import ModelError
 from checkrein.messages import ContentBlock, Image, Message, Text, ToolResult, UserMessage
-from checkrein.ports.model import ToolSchema
+from checkrein.ports.model import ModelRequest, ToolSchema
+from checkrein.values import canonical_json
 
-__all__ = ["EMPTY", "CallIds", "check_tools", "last_user_index", "parts_of", "result_text", "wire_name"]
+__all__ = ["EMPTY", "CallIds", "cache_key", "check_tools", "last_user_index", "parts_of", "result_text", "wire_name"]
 
 EMPTY: Final = "(empty)"
 """Stands where a provider wants text and there is none."""
@@ -48,6 +49,13 @@ class CallIds:
             self._turn[call_id] = sent
             self._used.add(sent)
         return self._turn[call_id]
+
+
+def cache_key(request: ModelRequest, system: str) -> str:
+    """Return the same key for all requests of one conversation, and of those that begin like it."""
+    first = next((message for message in request.messages if isinstance(message, UserMessage)), None)
+    begun = [system, [tool.name for tool in request.tools], None if first is None else repr(first.content)]
+    return hashlib.sha256(canonical_json(begun)).hexdigest()[:32]
 
 
 def wire_name(name: str) -> str:

@@ -1,0 +1,1 @@
+"""The Responses wire of OpenAI, and of the servers that speak it."""
