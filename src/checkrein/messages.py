@@ -166,12 +166,16 @@ class Usage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         output_tokens: tokens written, reasoning included.
         cached_tokens: the part of `input_tokens` that came from the provider's cache.
         cost: in USD; None when the price is unknown.
+        cache_written_tokens: the part of `input_tokens` that was written into the cache.
+        reasoning_tokens: the part of `output_tokens` that was reasoning.
     """
 
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
     cost: float | None = None
+    cache_written_tokens: int = 0
+    reasoning_tokens: int = 0
 
     def __post_init__(self) -> None:
         """Make a float of a whole sum, so that equal usage has equal bytes."""
@@ -182,6 +186,17 @@ class Usage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     def total_tokens(self) -> int:
         """Tokens read plus tokens written: what a `tokens` budget counts."""
         return self.input_tokens + self.output_tokens
+
+    def plus(self, other: "Usage", *, cost: float | None) -> "Usage":
+        """Return the tokens of both together, at that cost: what a sum of costs is when one is unknown is the caller's to say."""
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cached_tokens + other.cached_tokens,
+            cost,
+            self.cache_written_tokens + other.cache_written_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
+        )
 
 
 IssueCode: TypeAlias = Literal[

@@ -17,6 +17,7 @@ from checkrein.messages import (
     ToolCall,
     ToolResult,
     Transcript,
+    Usage,
     UserMessage,
     clean_message,
     validate_transcript,
@@ -311,3 +312,9 @@ def test_pictures_stand_in_user_messages_and_results_and_survive_the_wire() -> N
     assert validate_transcript(transcript) == ()
     assert clean_message(transcript[0]) is transcript[0]
     assert msgspec.json.decode(msgspec.json.encode(transcript[0]), type=UserMessage) == transcript[0]
+
+
+def test_every_count_of_usage_is_added() -> None:
+    one, other = Usage(1, 2, 3, 0.5, 4, 5), Usage(10, 20, 30, 0.25, 40, 50)
+    assert one.plus(other, cost=0.75) == Usage(11, 22, 33, 0.75, 44, 55)
+    assert msgspec.json.encode(Usage(1)) == b'{"input_tokens":1}'

@@ -205,12 +205,7 @@ class Engine:
         """Add what a response consumed, whether it was used or not."""
         mine = self.usage
         is_unknown = mine.cost is None or (usage.cost is None and usage.total_tokens)
-        self.usage = Usage(
-            mine.input_tokens + usage.input_tokens,
-            mine.output_tokens + usage.output_tokens,
-            mine.cached_tokens + usage.cached_tokens,
-            None if is_unknown else (mine.cost or 0.0) + (usage.cost or 0.0),
-        )
+        self.usage = mine.plus(usage, cost=None if is_unknown else (mine.cost or 0.0) + (usage.cost or 0.0))
 
     async def _chosen_kit(self, hook: PrepareHook) -> Kit:
         async def chosen() -> Kit:

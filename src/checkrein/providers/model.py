@@ -194,6 +194,11 @@ class WireModel:
         """Show what is asked, never the key."""
         return f"WireModel({self.wire}, {self.name!r} at {self._access.base_url})"
 
+    @property
+    def access(self) -> Access:
+        """Where the model is."""
+        return self._access
+
     def recording(self, recorder: Recorder) -> "WireModel":
         """Return the same model, which tells `recorder` what goes over the wire."""
         return WireModel(self._parts, self._access, self.settings, clock=self._clock, recorder=recorder)
@@ -218,11 +223,12 @@ class WireModel:
         settings = settings_of_request(self.settings, request.settings)
         body = self._parts.encode(request, settings, self.name)
         decoder = self._parts.decoder(request.id)
+        connection = self._connected()
         if self._recorder is not None:
             self._recorder.begin(request, body)
         watch = ProgressWatch(self._clock, settings.timeout)
         forget = signal.subscribe(watch.cancel)
-        attempt = _Attempt(self._connected(), decoder, watch)
+        attempt = _Attempt(connection, decoder, watch)
         failed: BaseException | None = None
         try:
             await attempt.open(body)

@@ -41,7 +41,7 @@ class Tokens(msgspec.Struct, frozen=True):
 
     def usage(self, cost: float | None) -> Usage:
         """Return them as messages count them."""
-        return Usage(self.input, self.output, self.cached, cost)
+        return Usage(self.input, self.output, self.cached, cost, self.cache_written, self.reasoning)
 
 
 NO_TOKENS: Final = Tokens()

@@ -37,4 +37,4 @@ def test_nothing_counted_has_no_cost() -> None:
 def test_counts_that_cannot_be_are_taken_for_the_nearest_that_can() -> None:
     assert Tokens(-5, 2**70, 7, 9, -1) == Tokens(0, 2**53 - 1, 0, 0, 0)
     assert Tokens(10, 5, 8, 8, 9) == Tokens(10, 5, 8, 2, 5)
-    assert Tokens(10, 5, 8).usage(0.5) == Usage(10, 5, 8, 0.5)
+    assert Tokens(10, 5, 8, 1, 3).usage(0.5) == Usage(10, 5, 8, 0.5, cache_written_tokens=1, reasoning_tokens=3)

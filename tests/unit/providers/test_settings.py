@@ -85,7 +85,7 @@ def test_a_model_needs_a_name_a_key_and_an_address(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("OPENAI_API_KEY", "sk-from-the-environment")
     made = openai("gpt-x")
     assert "sk-from" not in repr(made)
-    assert repr(made) == "WireModel(chat, 'gpt-x' at https://api.openai.com/v1)"
+    assert repr(made) == "WireModel(responses, 'gpt-x' at https://api.openai.com/v1)"
 
 
 def test_an_address_of_somebody_else_has_no_price_of_the_provider(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,12 +26,12 @@ def thought(text: str, signature: str) -> Thinking:
 
 
 MEANT: dict[str, tuple[tuple[ContentBlock, ...], StopReason, Usage]] = {
-    "text": ((Text("Hello, wörld \U0001f600!"),), "stop", Usage(142, 15, 100)),
+    "text": ((Text("Hello, wörld \U0001f600!"),), "stop", Usage(142, 15, 100, cache_written_tokens=30)),
     "text_with_done": ((Text("as some servers end"),), "stop", USUAL),
     "unknown_events": ((Text("known"),), "stop", Usage(14, 5)),
     "citations": ((Text("cited"),), "stop", USUAL),
     "surrogates": ((Text("smile \U0001f600 end"),), "stop", USUAL),
-    "thinking": ((thought("First think.", "c2lnbmVk"), Text("Then say.")), "stop", Usage(12, 20)),
+    "thinking": ((thought("First think.", "c2lnbmVk"), Text("Then say.")), "stop", Usage(12, 20, reasoning_tokens=8)),
     "thinking_between_calls": (
         (thought("One.", "c2ln:bmVk"), ADD_ONE, thought("Two.", "c2lnMg=="), Text("And"), ADD_TWO),
         "tool_call",

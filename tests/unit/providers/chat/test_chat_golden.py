@@ -26,9 +26,13 @@ MEANT: dict[str, tuple[tuple[ContentBlock, ...], StopReason, Usage]] = {
     "thinking_content": (
         (Thinking("First think.", "chat:reasoning_content"), Text("Then say.")),
         "stop",
-        Usage(9, 20),
+        Usage(9, 20, reasoning_tokens=14),
     ),
-    "thinking_plain": ((Thinking("First think.", "chat:reasoning"), Text("Then say.")), "stop", Usage(9, 20)),
+    "thinking_plain": (
+        (Thinking("First think.", "chat:reasoning"), Text("Then say.")),
+        "stop",
+        Usage(9, 20, reasoning_tokens=14),
+    ),
     "thinking_details": (
         (Thinking("First think.", f"chat:reasoning_details:{json.dumps(DETAILS)}"), ToolCall("c1", "add", {"a": 1})),
         "tool_call",
