@@ -44,6 +44,9 @@ SCENARIOS: Final = (
     Scenario("turns, jobs, questions", _PLAIN, _budget(1, 1, 1), asks=True, accepts=True),
     Scenario("turns asked again, lost answers", _PLAIN, _budget(2, 1, 0), loses_answers=True),
     Scenario("more tool calls", _IDEMPOTENT, _budget(0, 1, 0), Amounts(tool_calls=1), loses_answers=True),
+    Scenario("calls that wait for a caller", _PLAIN, _budget(0, 2, 0), pulls=True),
+    Scenario("shares of child runs, a repair", _PLAIN, _budget(0, 2, 1), lends=True),
+    Scenario("steps", _IDEMPOTENT, Budget(turns=0, tool_calls=1, steps=2, repairs=0), counts_steps=True),
     Scenario("more turns", _PLAIN, _budget(1, 0, 0), Amounts(turns=1), asks=True, loses_answers=True),
 )
 """What every push explores; each closes by itself."""

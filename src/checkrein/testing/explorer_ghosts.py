@@ -7,6 +7,7 @@ happened. A broken invariant is a sentence that begins with the invariant's numb
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from checkrein.kernel.budget import COUNTED, LIMITS
 from checkrein.kernel.events import Event
 from checkrein.kernel.run import fold_run
 from checkrein.kernel.state import Phase, RunState
@@ -42,7 +43,7 @@ class Deed(NamedTuple):
 
     Attributes:
         kind: an accepted event's type; `body` or `model` when an execution began.
-        subject: `(call id or turn, attempt)` of a grant or an execution.
+        subject: `(call id or turn, attempt)` of a grant or an execution; of a child's share the child and its tool calls, set aside or made.
         used: the run's own counters after the event.
         limits: the run's own limits after the event.
         end: the outcome's code when the event ended the run.
@@ -65,7 +66,8 @@ class Ghost(NamedTuple):
         cancelled: a cancel was accepted.
         ended: a terminal event was accepted.
         extended: the user's extension was accepted.
-        granted: accepted grants of tool calls and turns.
+        granted: accepted grants of tool calls and turns, those that children made and that were settled among them.
+        lent: tool calls that a child may still make.
         executed: bodies and model requests that ran, by call (or turn) and attempt.
     """
 
@@ -74,6 +76,7 @@ class Ghost(NamedTuple):
     ended: bool = False
     extended: bool = False
     granted: Limits = Limits(0, 0)
+    lent: int = 0
     executed: frozenset[tuple[str, int]] = frozenset()
 
     def after(self, deed: Deed, extension: Limits) -> "tuple[Ghost, str | None]":
@@ -86,6 +89,12 @@ class Ghost(NamedTuple):
         is_grant = deed.kind in {"tool_granted", "turn_granted"}
         if is_grant:
             calls, turns = calls + (deed.kind == "tool_granted"), turns + (deed.kind == "turn_granted")
+        lent = self.lent + deed.subject[1] if deed.kind == "budget_reserved" else self.lent
+        if deed.kind == "budget_settled":
+            calls, lent = calls + deed.subject[1], 0
+        if deed.end:
+            # Nobody settles after the end: what a child may still do counts as done.
+            calls, lent = calls + lent, 0
         allowed = self.allowed
         if deed.kind == "budget_extended" and deed.is_new:
             allowed = Limits(allowed.tool_calls + extension.tool_calls, allowed.turns + extension.turns)
@@ -95,6 +104,7 @@ class Ghost(NamedTuple):
             ended=bool(deed.end),
             extended=self.extended or deed.kind == "budget_extended",
             granted=Limits(calls, turns),
+            lent=lent,
         )
         return ghost, self._broken_right(deed, is_grant=is_grant) or _broken_budget(ghost, deed)
 
@@ -136,7 +146,14 @@ def broken_by_event(before: RunState, event: Event, after: RunState, *, is_owner
         return f"3: {data.type} adopted an artifact after the cancel was accepted"
     if data.type == "tool_granted" and data.attempt > 1 and not data.tool.idempotent:
         return f"6: attempt {data.attempt} of {data.call_id} was granted, and {data.tool.name} is not idempotent"
-    return _broken_meaning(after)
+    return _broken_meaning(after) or _broken_shares(after)
+
+
+def _broken_shares(state: RunState) -> str | None:
+    """Return which limit is exceeded by what is used and what children may still use, or None."""
+    budget = state.budget
+    over = [name for name in LIMITS if name in COUNTED and budget.is_reached(name, wanted=0)]
+    return f"4: more {', '.join(sorted(over))} used and set aside than the budget allows" if over else None
 
 
 def _broken_meaning(state: RunState) -> str | None:

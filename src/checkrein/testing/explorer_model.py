@@ -24,7 +24,7 @@ from checkrein.kernel.events import (
     ToolSpec,
 )
 from checkrein.kernel.run import evolve
-from checkrein.kernel.state import Phase, RunState
+from checkrein.kernel.state import PULL, Phase, RunState
 from checkrein.testing.explorer_ghosts import Deed, Limits, broken_by_event, broken_by_fold
 
 __all__ = [
@@ -64,6 +64,9 @@ class Scenario(NamedTuple):
         accepts: the tool may answer with a job number, which is then polled.
         asks: a worker may block the run with a question to the user, in any phase.
         loses_answers: an append may be accepted without its sender learning so; the sender repeats it under the same event id.
+        pulls: a call may wait for a caller, who brings its result without a lease, once.
+        lends: a share of the budget may be set aside for a child run, and is settled when that ends.
+        counts_steps: steps are started, as far as the budget allows.
     """
 
     name: str
@@ -73,6 +76,9 @@ class Scenario(NamedTuple):
     accepts: bool = False
     asks: bool = False
     loses_answers: bool = False
+    pulls: bool = False
+    lends: bool = False
+    counts_steps: bool = False
 
 
 class Proof(NamedTuple):
@@ -224,8 +230,9 @@ def canonical(state: RunState) -> tuple[object, ...]:
         state.blocked_from,
         state.epoch > 0,
         state.cancel is not None,
-        tuple((call.call_id, call.attempt, call.status, call.probed) for call in state.open_calls),
-        tuple(sorted(call.call_id for call in state.settled_calls)),
+        tuple((call.call_id, call.attempt, call.status, call.probed, call.is_pull) for call in state.open_calls),
+        tuple(sorted((call.call_id, call.handle == PULL) for call in state.settled_calls)),
+        tuple(sorted(item.child for item in state.reservations)),
         state.last_call,
         state.open_turn,
         state.turns_started,
@@ -293,6 +300,10 @@ def _deed(event: Event, after: RunState) -> Deed:
         subject = (data.call_id, data.attempt)
     elif data.type == "turn_granted":
         subject = (f"turn {data.turn}", data.attempt)
+    elif data.type == "budget_settled":
+        subject = (data.child, data.used.tool_calls)
+    elif data.type == "budget_reserved":
+        subject = (data.child, data.amounts.tool_calls)
     used, limits = after.budget.used, after.budget.limits
     return Deed(
         kind=data.type,

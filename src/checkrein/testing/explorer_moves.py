@@ -9,10 +9,13 @@ one call, success without evidence or with an older one, work done with an open 
 from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple
 
+from checkrein.kernel.budget import Amounts
 from checkrein.kernel.events import (
     Artifact,
     Blocked,
     BudgetExtended,
+    BudgetReserved,
+    BudgetSettled,
     CancelRequested,
     Cause,
     CheckFailed,
@@ -22,6 +25,7 @@ from checkrein.kernel.events import (
     LeaseTaken,
     PlanAccepted,
     SteerQueued,
+    StepStart,
     ToolAccepted,
     ToolDone,
     ToolFailed,
@@ -34,7 +38,7 @@ from checkrein.kernel.events import (
     WorkDone,
     WorkStarted,
 )
-from checkrein.kernel.state import Call, Phase, RunState
+from checkrein.kernel.state import PULL, Call, Phase, RunState
 from checkrein.testing.explorer_ghosts import Deed
 from checkrein.testing.explorer_model import (
     CLAIMANT,
@@ -52,6 +56,7 @@ from checkrein.values import JsonObject
 
 __all__ = ["CLAIM", "IDLE", "Mode", "Move", "Moves"]
 
+CHILD: Final = "child"
 DIGESTS: Final = ("a" * 64, "b" * 64)
 """What a body writes: its call's number decides which."""
 
@@ -161,6 +166,8 @@ class Moves:
         for data in _wishes(state):
             reply = self._lifecycle.send(node, Act(data), USER)
             yield self._answered(describe(data), reply, disk)
+        for data in _results(state) if self._scenario.pulls else ():
+            yield self._answered(f"brings {describe(data)}", self._lifecycle.send(node, Act(data), USER), disk)
         if self._scenario.extension.tool_calls or self._scenario.extension.turns:
             yield self._extends(node, disk, again=extended)
 
@@ -229,6 +236,8 @@ class Moves:
         ]
         if self._scenario.accepts:
             outcomes.append((written, ToolAccepted(grant.call_id, "job")))
+        if self._scenario.pulls:
+            outcomes.append((disk, ToolAccepted(grant.call_id, PULL)))
         for after, outcome in outcomes:
             yield Move(
                 f"runs the body of {grant.call_id}, attempt {grant.attempt}",
@@ -252,7 +261,7 @@ class Moves:
         for data in (*self._of_turns(state), *self._of_calls(state), *self._of_ends(state)):
             yield Act(data)
         for call in state.open_calls:
-            if call.status == "accepted":
+            if call.status == "accepted" and not call.is_pull:
                 yield Act(ToolDone(call.call_id, artifacts=(Artifact(PATH, _digest(call.call_id)),)), keeps=True)
                 yield Act(ToolFailed(call.call_id, "internal", "the job failed"), keeps=True)
         for proof in (Proof(), *(Proof(digest, digest, is_fresh=False) for digest in DIGESTS)):
@@ -285,9 +294,22 @@ class Moves:
         yield WorkDone()
         yield CheckFailed((_FINDING,))
         yield Failed("gave_up", "no plan helps")
+        if self._scenario.counts_steps:
+            yield StepStart("step")
+        if self._scenario.lends:
+            yield from self._of_children(state)
         if self._scenario.asks:
             yield Blocked(Cause("question", "answer", "somebody must decide"))
         yield from (Blocked(_reconcile(call)) for call in state.open_calls if call.status == "in_doubt")
+        yield from (Blocked(_wanted(call)) for call in state.open_calls if call.is_pull)
+
+    @staticmethod
+    def _of_children(state: RunState) -> Iterator[EventData]:
+        """Set a share aside, for one child and rashly for it again, and settle it with what it used."""
+        yield BudgetReserved(CHILD, Amounts(tool_calls=1))
+        yield BudgetSettled(CHILD, Amounts())
+        if state.reservations:
+            yield BudgetSettled(CHILD, Amounts(tool_calls=1))
 
 
 _FINDING: Final = Finding("file", PATH, "empty", "the file is empty")
@@ -313,6 +335,17 @@ def _wishes(state: RunState) -> Iterator[EventData]:
     for call in state.open_calls:
         yield ToolReconciled(call.call_id, "unknown")
         yield ToolReconciled(call.call_id, "done")
+
+
+def _results(state: RunState) -> Iterator[EventData]:
+    """Yield what a caller may bring, for calls that wait for it and rashly for others."""
+    for call in (*state.open_calls, *state.settled_calls[-1:]):
+        yield ToolDone(call.call_id)
+        yield ToolFailed(call.call_id, "internal", "the caller says no")
+
+
+def _wanted(call: Call) -> Cause:
+    return Cause(f"answer:{call.call_id}", "answer", "bring the result", call_id=call.call_id)
 
 
 def _grant(scenario: Scenario, call_id: str, attempt: int) -> ToolGranted:
