@@ -17,14 +17,15 @@ from checkrein.kernel.session_next import AskPlanner
 from checkrein.loop.options import Retry
 from checkrein.messages import Usage
 
-__all__ = ["ask_with_retries"]
+__all__ = ["RETRY", "allows", "ask_with_retries", "sum_of_known"]
 
-_RETRY: Final = Retry(attempts=3)
+RETRY: Final = Retry(attempts=3)
+"""How often a request of a planning is made, whichever kind it is."""
 _NOTHING_USED: Final = Usage()
 
 
 async def ask_with_retries(
-    host: SessionHost, effect: AskPlanner, attempt: int
+    host: SessionHost, effect: AskPlanner, attempt: int, *, aside: int = 0
 ) -> tuple[PlannerReply | PlannerFailed, int]:
     """Return what came of a planning whose attempt was begun, and the number of the last attempt.
 
@@ -32,6 +33,7 @@ async def ask_with_retries(
         host: the session's place.
         effect: what is asked.
         attempt: the attempt that was begun.
+        aside: how many attempts of the turn were for something else.
 
     Raises:
         Exception: what the host raises to say that the log moved on, or is lost.
@@ -41,31 +43,30 @@ async def ask_with_retries(
         try:
             reply = await host.ask(effect.turn)
         except PlannerFailed as error:
-            wasted = _sum(wasted, error.usage)
+            wasted = sum_of_known(wasted, error.usage)
             asked = error.retry_after
-            failed = PlannerFailed(error.reason, is_transient=error.is_transient, usage=wasted, retry_after=asked)
+            failed = PlannerFailed(
+                error.reason, is_transient=error.is_transient, usage=wasted, retry_after=asked, code=error.code
+            )
         else:
-            return replace(reply, usage=_sum(wasted, reply.usage)), attempt
-        if not failed.is_transient or not _RETRY.allows(attempt, asked=asked) or not _allows(host.budget(), wasted):
+            return replace(reply, usage=sum_of_known(wasted, reply.usage)), attempt
+        made = attempt - aside
+        if not failed.is_transient or not RETRY.allows(made, asked=asked) or not allows(host.budget(), wasted):
             return failed, attempt
-        await host.sleep(_RETRY.delay(attempt, asked=asked))
-        if not _allows(host.budget(), wasted):
+        await host.sleep(RETRY.delay(made, asked=asked))
+        if not allows(host.budget(), wasted):
             return failed, attempt
         attempt += 1
         again = TurnStart(turn=effect.turn, attempt=attempt, reason=effect.reason)
         await host.begin_turn(again, previous=failed.reason, is_held=False)
 
 
-def _allows(budget: BudgetState, wasted: Usage) -> bool:
+def allows(budget: BudgetState, wasted: Usage) -> bool:
     """Tell whether one more attempt may be made after those that consumed `wasted`, which the log does not know yet."""
     return budget.with_usage(wasted).first_reached("turns", "wall_seconds", "tokens", "cost") is None
 
 
-def _sum(one: Usage, other: Usage) -> Usage:
+def sum_of_known(one: Usage, other: Usage) -> Usage:
     """Return both together; a cost that is known is not given up for one that is not, for a budget counts it."""
-    return Usage(
-        one.input_tokens + other.input_tokens,
-        one.output_tokens + other.output_tokens,
-        one.cached_tokens + other.cached_tokens,
-        None if one.cost is None and other.cost is None else (one.cost or 0.0) + (other.cost or 0.0),
-    )
+    cost = None if one.cost is None and other.cost is None else (one.cost or 0.0) + (other.cost or 0.0)
+    return one.plus(other, cost=cost)

@@ -7,7 +7,8 @@ The driver keeps no progress of its own: left at any instruction, it is begun an
 from collections.abc import Sequence
 
 from checkrein.errors import DataError
-from checkrein.harness.attempts import ask_with_retries
+from checkrein.harness.attempts import allows
+from checkrein.harness.compacting import ask_within_window, make_room
 from checkrein.harness.drafts import changed_steps, record_of, revision, step_of, steps_from_data, steps_to_data
 from checkrein.harness.firing import HookFirer, Yielded
 from checkrein.harness.hooks import Fired, Hooks
@@ -36,6 +37,7 @@ from checkrein.kernel.session_next import (
     regranted,
 )
 from checkrein.kernel.session_state import CallAnswer, EndedStep, SessionPhase, StepWork
+from checkrein.messages import Usage
 from checkrein.values import NULL, JsonData
 
 __all__ = ["SessionDriver"]
@@ -113,6 +115,15 @@ class SessionDriver:
         await self._firer.announce_end(reason)
 
     async def _ask_planner(self, effect: AskPlanner) -> None:
+        made = 0
+        if not effect.is_held:
+            room, made = await make_room(self._host, effect)
+            if isinstance(room, PlannerFailed):
+                await self._planner_failed(effect.turn, effect.attempt + made - 1, room)
+                return
+            if made and not allows(self._host.budget(), Usage()):
+                return
+            effect = room
         subject = f"turn:{effect.turn}"
         await self._host.begin_turn(
             TurnStart(turn=effect.turn, attempt=effect.attempt, notes=effect.notes, reason=effect.reason),
@@ -124,10 +135,10 @@ class SessionDriver:
             await self._firer.pause_for(verdict, "before_plan", subject, is_abort=verdict.fired.kind == "aborted")
         request = self._host.session.request
         attempt = effect.attempt if request is None else request.attempt
-        answer, attempt = await ask_with_retries(self._host, effect, attempt)
+        answer, attempt = await ask_within_window(self._host, effect, attempt, aside=made)
         if isinstance(answer, PlannerFailed):
             await self._planner_failed(effect.turn, attempt, answer)
-        else:
+        elif answer is not None:
             await self._host.answer_turn(answer, attempt=attempt)
             self._firer.forget("before_plan", subject)
 

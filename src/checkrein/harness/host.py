@@ -5,25 +5,48 @@ and fires the hooks; a host only records and executes. Every method that appends
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
 from checkrein.harness.asking import PlannerReply
+from checkrein.harness.cuts import SessionCut
 from checkrein.harness.permission import Decision
 from checkrein.kernel.budget import BudgetState
-from checkrein.kernel.events import PlanCommit, SessionData, SessionPause, StepEnd, StepSpec, TurnStart
+from checkrein.kernel.events import (
+    PlanCommit,
+    SessionData,
+    SessionPause,
+    StepEnd,
+    StepSpec,
+    TranscriptCompacted,
+    TurnStart,
+)
 from checkrein.kernel.session_events import BudgetWarn
 from checkrein.kernel.session_next import CompleteSession
 from checkrein.kernel.session_state import CallAnswer, SessionState
+from checkrein.loop.summary import Summary
 from checkrein.messages import Usage
 from checkrein.tools.outcomes import FailedCall
 from checkrein.values import NULL, JsonData, JsonObject
 
-__all__ = ["Announce", "PlannerReply", "ReadyCall", "SessionHost", "ended_step", "plain_end"]
+__all__ = [
+    "Announce",
+    "PlannerReply",
+    "Purpose",
+    "ReadyCall",
+    "SessionHost",
+    "SessionTranscript",
+    "ended_step",
+    "plain_end",
+]
 
 Announce: TypeAlias = Callable[[str], Awaitable[None]]
 """Tells the hooks that a session is about to end, and why."""
+
+
+Purpose: TypeAlias = Literal["planning", "compaction"]
+"""What an attempt of a planning asks for."""
 
 
 class ReadyCall(msgspec.Struct, frozen=True):
@@ -58,8 +81,40 @@ def plain_end(step: StepSpec) -> StepEnd:
     return StepEnd(step_id=step.id, status="done", result=JsonData(step.answer) if step.answer else NULL)
 
 
+class SessionTranscript(Protocol):
+    """What is done to the transcript of one session when it is too long; asked before a planning and never elsewhere."""
+
+    async def overlong(self, start: TurnStart, *, is_forced: bool) -> SessionCut | None:
+        """Return what must be summarised before a planning; None when nothing must, or can.
+
+        Args:
+            start: the planning.
+            is_forced: the model refused the transcript as too long, whatever we think of it.
+        """
+        ...
+
+    async def summarise(self, cut: SessionCut, start: TurnStart, *, tried: int) -> Summary:
+        """Ask the planner for a summary.
+
+        Args:
+            cut: what of.
+            start: the attempt that was counted for it.
+            tried: how many summaries were of no use.
+        """
+        ...
+
+    async def compact(self, fact: TranscriptCompacted) -> None:
+        """Record that a summary stands for old turns."""
+        ...
+
+
 class SessionHost(Protocol):
     """The place of one session."""
+
+    @property
+    def transcript(self) -> SessionTranscript:
+        """Return what makes its transcript shorter."""
+        ...
 
     @property
     def counts_held_requests(self) -> bool:
@@ -75,13 +130,16 @@ class SessionHost(Protocol):
         """Return limits and use at this moment."""
         ...
 
-    async def begin_turn(self, start: TurnStart, *, previous: str, is_held: bool) -> None:
-        """Count and record a planning.
+    async def begin_turn(
+        self, start: TurnStart, *, previous: str, is_held: bool, purpose: Purpose = "planning"
+    ) -> None:
+        """Count and record an attempt of a planning, before anything is asked.
 
         Args:
             start: the turn.
             previous: what became of the attempt before; `""` on the first.
             is_held: the turn was begun before and paused before the planner was asked; a host that can prove that need not count it again.
+            purpose: whether the planner is asked for steps, or to make its transcript shorter first.
         """
         ...
 

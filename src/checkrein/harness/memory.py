@@ -11,7 +11,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from checkrein.harness.asking import PlannerReply, PlanningRequest, SessionPlanner, planned
-from checkrein.harness.host import Announce, ReadyCall, ended_step
+from checkrein.harness.host import Announce, Purpose, ReadyCall, ended_step
+from checkrein.harness.memory_transcript import MemoryTranscript
 from checkrein.harness.permission import Decision, Policy, ask_policy
 from checkrein.harness.pulls import SessionResult, answer_facts
 from checkrein.kernel.budget import BudgetState
@@ -33,11 +34,10 @@ from checkrein.kernel.session_budget import spent
 from checkrein.kernel.session_events import BudgetWarn
 from checkrein.kernel.session_next import CompleteSession, OnFailure, failure_to_answer
 from checkrein.kernel.session_state import CallAnswer, EndedStep, SessionPhase, SessionState
-from checkrein.messages import Message, Usage
+from checkrein.messages import Usage
 from checkrein.ports.clock import Clock
 from checkrein.ports.model import ToolSchema
 from checkrein.ports.tool import CancelSignal, Tool, ToolContext
-from checkrein.projections.transcript import TranscriptView, fold_transcript
 from checkrein.streams import StreamLog
 from checkrein.tools.dispatch import Dispatcher, PreparedCall
 from checkrein.tools.outcomes import (
@@ -72,6 +72,7 @@ class MemoryHost:
         planner: as given.
         log: the events.
         session: their fold.
+        transcript: what a model is told, and what makes it shorter.
     """
 
     def __init__(
@@ -94,10 +95,8 @@ class MemoryHost:
         self._on_failure: OnFailure = on_failure
         self._id = session_id
         self._tools: Mapping[str, Tool] = {} if tools is None else tools
-        self._transcript = TranscriptView()
-        self._folded = 0
+        self.transcript = MemoryTranscript(self, self._schemas)
         self._message = ""
-        self._asked = 0
         self._since: float | None = None
 
     def adopt(self, events: Iterable[Event]) -> None:
@@ -168,29 +167,26 @@ class MemoryHost:
         value = None if last is None else last.result.value
         return SessionResult(session.phase, session.outcome, self._message, value, texts, self.budget())
 
-    async def begin_turn(self, start: TurnStart, *, previous: str, is_held: bool) -> None:
+    async def begin_turn(
+        self, start: TurnStart, *, previous: str, is_held: bool, purpose: Purpose = "planning"
+    ) -> None:
         """Count and record a planning; one that was paused before the planner was asked is counted already."""
-        del previous  # no run, no grant that carries it
+        del previous, purpose  # no run, no grant that carries them
         if not is_held:
             self.append(start)
 
     @property
     def counts_held_requests(self) -> bool:
         """Whether the planner was asked in the open turn already, and its answer was not waited for."""
-        return self.session.request is not None and self.session.request.turn == self._asked
+        return self.session.request is not None and self.session.request.turn == self.transcript.asked
 
     async def ask(self, turn: int) -> PlannerReply:
         """Ask the planner."""
-        self._asked = turn
+        self.transcript.asked = turn
         told = replace(self.session, failure=failure_to_answer(self.session, self._on_failure))
         return await planned(
-            self.planner, PlanningRequest(turn, told, self._read_transcript, self._schemas, CancelSignal())
+            self.planner, PlanningRequest(turn, told, self.transcript.read, self._schemas, CancelSignal())
         )
-
-    async def _read_transcript(self) -> Sequence[Message]:
-        events = self.log.events
-        self._transcript, self._folded = fold_transcript(events[self._folded :], self._transcript), len(events)
-        return self._transcript.messages
 
     def _schemas(self) -> tuple[ToolSchema, ...]:
         return tuple(ToolSchema(tool.name, tool.description, tool.schema) for tool in self._tools.values())

@@ -9,17 +9,16 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias
 
-from checkrein.clock import spawn
 from checkrein.errors import ModelError
 from checkrein.harness.asking import Drafted, PlanningRequest
 from checkrein.harness.planners import Plan, PlannerFailed, Step
-from checkrein.loop.asking import close_later
+from checkrein.loop.compaction import Compaction
 from checkrein.loop.options import ModelLimits
 from checkrein.loop.request import Answer, ResponseCollector
+from checkrein.loop.summary import Summary, SummaryAsked, read_response, summarise
 from checkrein.messages import ToolCall, Usage
-from checkrein.ports.model import Chunk, Model, ModelRequest, ModelStream, ToolSchema
+from checkrein.ports.model import Chunk, Model, ModelRequest, ToolSchema
 from checkrein.ports.tool import CancelSignal, Tool
-from checkrein.tools.results import describe_error
 from checkrein.values import JsonObject
 
 __all__ = ["ModelPlanner", "OnChunk"]
@@ -42,6 +41,11 @@ class ModelPlanner:
         tools: what the model may call; None for the tools of the session.
         limits: what one response may hold.
         on_chunk: told each chunk; what it raises is reported to the event loop and changes nothing.
+        compaction: when and how the transcript is made shorter than the model's window; None goes by the model's own `context_window`, and without one nothing is
+            made shorter.
+
+    Attributes:
+        compaction: when and how the transcript is made shorter; None never.
 
     Raises:
         InvalidJson: on creation, when the settings have no JSON form.
@@ -55,7 +59,9 @@ class ModelPlanner:
         tools: Iterable[Tool | ToolSchema] | None = None,
         limits: ModelLimits = _LIMITS,
         on_chunk: OnChunk | None = None,
+        compaction: Compaction | None = None,
     ) -> None:
+        self.compaction = compaction or Compaction.of(model)
         self._model = model
         self._settings = JsonObject(settings)
         self._tools = None if tools is None else tuple(map(_schema, tools))
@@ -72,12 +78,12 @@ class ModelPlanner:
         asked = ModelRequest(
             f"request-{request.turn:03}",
             await request.read_transcript(),
-            request.read_tools() if self._tools is None else self._tools,
+            self.offered(request.read_tools()),
             self._settings,
         )
         collector = ResponseCollector(asked, self._limits, self._publisher(request.attempt))
         try:
-            await self._collect(asked, request.signal, collector)
+            await read_response(self._model, asked, request.signal, collector)
             answer = collector.finished()
         except ModelError as error:
             raise PlannerFailed(
@@ -85,30 +91,21 @@ class ModelPlanner:
                 is_transient=error.is_transient,
                 usage=_usage(collector),
                 retry_after=error.retry_after,
+                code=error.code,
             ) from error
         return Drafted(_plan(answer, request.turn), answer.message, _usage(collector))
 
-    async def _collect(self, asked: ModelRequest, signal: CancelSignal, collector: ResponseCollector) -> None:
-        """Read the whole stream.
+    def offered(self, tools: tuple[ToolSchema, ...]) -> tuple[ToolSchema, ...]:
+        """Return the tools that the model is told of, in a session that has these."""
+        return tools if self._tools is None else self._tools
+
+    async def summarise(self, asked: SummaryAsked, signal: CancelSignal) -> Summary:
+        """Ask the model once for a summary of old turns.
 
         Raises:
-            ModelError: it failed, or gave what may not be.
-            asyncio.CancelledError: the answer is not wanted any more.
+            asyncio.CancelledError: it is not wanted any more.
         """
-        stream: ModelStream | None = None
-        try:
-            stream = self._model.stream(asked, signal)
-            async for item in stream:
-                if signal.is_cancelled:
-                    raise asyncio.CancelledError(signal.reason)  # noqa: TRY301  a stream is left the same way whoever cancels
-                collector.take(item)
-        except GeneratorExit:
-            raise
-        except BaseException as error:
-            close_later(stream, signal, spawn)
-            if isinstance(error, ModelError) or not _is_models_own(error, signal):
-                raise
-            raise ModelError(f"the model's stream failed: {describe_error(error)}", is_transient=True) from error
+        return await summarise(self._model, asked, signal, settings=self._settings)
 
     def _publisher(self, attempt: int) -> Callable[[str, Chunk], None]:
         tell = self._on_chunk
@@ -123,14 +120,6 @@ class ModelPlanner:
                 asyncio.get_running_loop().call_exception_handler(context)
 
         return publish
-
-
-def _is_models_own(error: BaseException, signal: CancelSignal) -> bool:
-    """Tell whether an error is what the model's code raised by itself: neither an interrupt of the program, nor a cancellation of the work."""
-    if isinstance(error, asyncio.CancelledError):
-        task = asyncio.current_task()
-        return not signal.is_cancelled and (task is None or not task.cancelling())
-    return isinstance(error, (Exception, SystemExit))
 
 
 def _usage(collector: ResponseCollector) -> Usage:

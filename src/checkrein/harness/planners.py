@@ -127,6 +127,7 @@ class PlannerFailed(CheckreinError):
         is_transient: asking again may succeed.
         usage: what a model consumed for nothing.
         retry_after: seconds for which a provider asked not to be asked again; None when it did not say.
+        code: the code of the model's failure; `""` for any other.
     """
 
     def __init__(
@@ -136,12 +137,14 @@ class PlannerFailed(CheckreinError):
         is_transient: bool = False,
         usage: Usage = _NOTHING_USED,
         retry_after: float | None = None,
+        code: str = "",
     ) -> None:
         super().__init__(f"the planner failed: {reason}")
         self.reason = reason
         self.is_transient = is_transient
         self.usage = usage
         self.retry_after = retry_after
+        self.code = code
 
 
 def step_of(spec: StepSpec) -> Step:

@@ -30,11 +30,12 @@ from checkrein.kernel.events import (
 from checkrein.messages import AssistantMessage, Message, ToolCall, ToolResult, UserMessage
 from checkrein.values import JsonData, Shared, as_data, shorten
 
-__all__ = ["OpenResponse", "TranscriptView", "fold_transcript"]
+__all__ = ["OpenResponse", "TranscriptView", "begun", "fold_transcript"]
 
 _SHOWN_CHARACTERS: Final = 4_000
 """Characters of the result of a step that the model did not ask for."""
 _SHOWN_ARGUMENTS: Final = 500
+_UNCOUNTED: Final = (0, 0)
 _TAKEN_OUT: Final = "not started: it was taken out of the plan"
 _EMPTY: Final = frozenset({b"null", b'""', b"[]", b"{}"})
 
@@ -84,6 +85,7 @@ class TranscriptView(msgspec.Struct, frozen=True):
         queued: messages of people that no planning accepted yet.
         news: what the next planning must be told and no result says.
         starts: per turn its number, and how many messages stand before it.
+        counted: how many of the first messages the model has counted, and the tokens that it came to; zeros where it did not say, or more than one request was counted.
     """
 
     settled: Shared[Message] = Shared()
@@ -93,6 +95,7 @@ class TranscriptView(msgspec.Struct, frozen=True):
     queued: Shared[UserMessage] = Shared()
     news: Shared[str] = Shared()
     starts: Shared[tuple[int, int]] = Shared()
+    counted: tuple[int, int] = _UNCOUNTED
 
     @property
     def messages(self) -> Sequence[Message]:
@@ -122,7 +125,8 @@ def _queued(view: TranscriptView, data: SteerQueued | FollowUpQueued) -> Transcr
     return replace(view, queued=view.queued.appended(UserMessage(data.note, data.text)))
 
 
-def _turn_start(view: TranscriptView, data: TurnStart) -> TranscriptView:
+def begun(view: TranscriptView, data: TurnStart) -> TranscriptView:
+    """Return the transcript as the planning of a turn sees it."""
     settled, response = view.settled, view.response
     # A response of this very turn never became a draft: the turn is asked again.
     if response is not None and response.turn != data.turn:
@@ -142,7 +146,12 @@ def _turn_start(view: TranscriptView, data: TurnStart) -> TranscriptView:
 
 def _turn_finished(view: TranscriptView, data: TurnFinished) -> TranscriptView:
     said = next((message for message in data.messages if isinstance(message, AssistantMessage)), None)
-    return view if said is None else replace(view, response=OpenResponse(data.turn, said))
+    if said is None:
+        return view
+    # With several attempts the usage may be the sum of several requests, and says nothing of the last.
+    tokens = data.usage.total_tokens if data.attempt == 1 else 0
+    counted = (len(view.settled) + 1, tokens) if tokens else _UNCOUNTED
+    return replace(view, response=OpenResponse(data.turn, said), counted=counted)
 
 
 def _plan_draft(view: TranscriptView, data: PlanDraft) -> TranscriptView:
@@ -229,14 +238,14 @@ def _transcript_compacted(view: TranscriptView, data: TranscriptCompacted) -> Tr
     goal, kept = view.settled[0], view.settled[cut:]
     summary = UserMessage(f"summary-{data.through_turn}", data.summary)
     starts = Shared((turn, position - cut + 2) for turn, position in view.starts if position >= cut)
-    return replace(view, settled=Shared((goal, summary, *kept)), starts=starts)
+    return replace(view, settled=Shared((goal, summary, *kept)), starts=starts, counted=_UNCOUNTED)
 
 
 _HANDLERS: Final[Mapping[str, Callable[[TranscriptView, Event], TranscriptView]]] = {
     SessionStart.type: narrowed(SessionStart, _session_start),
     SteerQueued.type: narrowed(SteerQueued, _queued),
     FollowUpQueued.type: narrowed(FollowUpQueued, _queued),
-    TurnStart.type: narrowed(TurnStart, _turn_start),
+    TurnStart.type: narrowed(TurnStart, begun),
     TurnFinished.type: narrowed(TurnFinished, _turn_finished),
     PlanDraft.type: narrowed(PlanDraft, _plan_draft),
     PlanCommit.type: narrowed(PlanCommit, _plan_commit),

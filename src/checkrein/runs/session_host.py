@@ -5,13 +5,13 @@ outcome, a pause and what blocks the run, the end and the run's end. The invaria
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from msgspec.structs import replace
 
 from checkrein.codec.wire import skim_events
 from checkrein.harness.asking import PlanningRequest, planned
-from checkrein.harness.host import Announce, PlannerReply, ReadyCall
+from checkrein.harness.cuts import SessionCut, compacting, session_cut, summarised
+from checkrein.harness.host import Announce, PlannerReply, Purpose, ReadyCall
 from checkrein.harness.permission import Decision, ask_policy
 from checkrein.harness.pulls import answer_facts
 from checkrein.kernel.budget import BudgetState
@@ -23,6 +23,7 @@ from checkrein.kernel.events import (
     PlanCommit,
     SessionData,
     SessionPause,
+    TranscriptCompacted,
     TurnFinished,
     TurnGranted,
     TurnStart,
@@ -33,9 +34,10 @@ from checkrein.kernel.session_events import BudgetWarn
 from checkrein.kernel.session_next import CompleteSession, failure_to_answer
 from checkrein.kernel.session_state import EndedStep, SessionState
 from checkrein.kernel.state import Phase
+from checkrein.loop.summary import Summary
 from checkrein.messages import Message, Usage
 from checkrein.ports.model import ToolSchema
-from checkrein.projections.transcript import TranscriptView, fold_transcript
+from checkrein.projections.transcript import TranscriptView, begun, fold_transcript
 from checkrein.runs.answers import answer_events
 from checkrein.runs.calls import CallRunner
 from checkrein.runs.causes import pause_causes, planner_cause
@@ -47,22 +49,70 @@ from checkrein.values import JsonObject
 __all__ = ["RunHost"]
 
 
+class RunTranscript:
+    """The transcript of one held run: read from its log as far as it has grown, and made shorter when its planner says that it is too long."""
+
+    def __init__(self, held: HeldRun) -> None:
+        self._held = held
+        self._view = TranscriptView()
+        self._version = 0
+
+    async def read(self) -> Sequence[Message]:
+        """Read the log on from where the transcript stands; only planners that see transcripts pay for it."""
+        journal, offset = self._held.journal, self._version
+        bodies = await journal.store.read(journal.run_id, offset)
+        events = skim_events(bodies, run_id=journal.run_id, offset=offset)
+        self._view = fold_transcript(events, self._view)
+        self._version = offset + len(bodies)
+        return self._view.messages
+
+    def schemas(self) -> tuple[ToolSchema, ...]:
+        """Return the tools of the task as a model sees them."""
+        return tuple(ToolSchema(item.name, item.description, item.schema) for item in self._held.task.tools)
+
+    async def overlong(self, start: TurnStart, *, is_forced: bool) -> SessionCut | None:
+        """Return what must be summarised before a planning; planners that cannot do it cost nothing."""
+        planner = self._held.task.planner
+        if compacting(planner) is None:
+            return None
+        await self.read()
+        return session_cut(planner, begun(self._view, start), self.schemas, is_forced=is_forced)
+
+    async def summarise(self, cut: SessionCut, start: TurnStart, *, tried: int) -> Summary:
+        """Ask the planner for a summary.
+
+        Raises:
+            Interrupted: the run was cancelled or its lease lost meanwhile.
+        """
+        held = self._held
+        asking = summarised(held.task.planner, cut, start, held.signal, tried=tried)
+        return await held.uninterrupted(asking, name=f"summary-{held.run_id}")
+
+    async def compact(self, fact: TranscriptCompacted) -> None:
+        """Record that a summary stands for old turns."""
+        await self._held.append_outcome(fact)
+
+
 class RunHost:
     """The session of one held run.
 
     Args:
         held: the run.
         calls: who makes its calls.
-    """
 
-    counts_held_requests: ClassVar[bool] = True
-    """After a crash nobody could say whether a request that was held for a review was made since, so it is granted anew."""
+    Attributes:
+        transcript: what a model is told, and what makes it shorter.
+    """
 
     def __init__(self, held: HeldRun, calls: CallRunner) -> None:
         self._held = held
-        self._transcript = TranscriptView()
-        self._transcript_version = 0
+        self.transcript = RunTranscript(held)
         self._calls = calls
+
+    @property
+    def counts_held_requests(self) -> bool:
+        """After a crash nobody could say whether a request that was held for a review was made since, so it is granted anew."""
+        return True
 
     @property
     def session(self) -> SessionState:
@@ -73,10 +123,12 @@ class RunHost:
         """Return limits and use at this moment."""
         return self._held.budget()
 
-    async def begin_turn(self, start: TurnStart, *, previous: str, is_held: bool) -> None:
+    async def begin_turn(
+        self, start: TurnStart, *, previous: str, is_held: bool, purpose: Purpose = "planning"
+    ) -> None:
         """Count and record a planning."""
         del is_held  # it is counted again, see `counts_held_requests`
-        granted = TurnGranted(turn=start.turn, attempt=start.attempt, previous=previous)
+        granted = TurnGranted(turn=start.turn, attempt=start.attempt, purpose=purpose, previous=previous)
         await self._held.append(start, granted)
 
     async def ask(self, turn: int) -> PlannerReply:
@@ -88,20 +140,8 @@ class RunHost:
         """
         held = self._held
         told = replace(held.session, failure=failure_to_answer(held.session, held.task.on_failure))
-        request = PlanningRequest(turn, told, self._read_transcript, self._schemas, held.signal)
+        request = PlanningRequest(turn, told, self.transcript.read, self.transcript.schemas, held.signal)
         return await held.uninterrupted(planned(held.task.planner, request), name=f"plan-{held.run_id}")
-
-    async def _read_transcript(self) -> Sequence[Message]:
-        """Read the log on from where the transcript stands; only planners that see transcripts pay for it."""
-        journal, offset = self._held.journal, self._transcript_version
-        bodies = await journal.store.read(journal.run_id, offset)
-        events = skim_events(bodies, run_id=journal.run_id, offset=offset)
-        self._transcript = fold_transcript(events, self._transcript)
-        self._transcript_version = offset + len(bodies)
-        return self._transcript.messages
-
-    def _schemas(self) -> tuple[ToolSchema, ...]:
-        return tuple(ToolSchema(item.name, item.description, item.schema) for item in self._held.task.tools)
 
     async def answer_turn(self, reply: PlannerReply, *, attempt: int) -> None:
         """Record a planner's answer."""

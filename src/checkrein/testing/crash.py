@@ -15,9 +15,13 @@ from typing import Final, Literal, TypeAlias, TypeVar
 from msgspec.structs import replace
 
 from checkrein.harness.asking import Drafted, DraftingPlanner, PlanningRequest, SessionPlanner
+from checkrein.harness.cuts import CompactingPlanner
 from checkrein.harness.planners import LastError, Note, Plan, Step, StepRecord
+from checkrein.loop.compaction import Compaction
+from checkrein.loop.summary import Summary, SummaryAsked
+from checkrein.ports.model import ToolSchema
 from checkrein.ports.store import Appended, NewLease, Refusal, Row, RunHead, RunQuery, RunRow, RunStore, StoreReport
-from checkrein.ports.tool import Accepted, PollResult, Reconciliation, Tool, ToolContext, ToolOutput, ToolTraits
+from checkrein.ports.tool import Accepted, CancelSignal, PollResult, Reconciliation, Tool, ToolContext, ToolOutput, ToolTraits
 from checkrein.runs.task import Task
 from checkrein.values import JsonObject
 
@@ -65,7 +69,9 @@ class CrashPoint:
         return _Tool(tool, self)
 
     def planner(self, planner: SessionPlanner) -> SessionPlanner:
-        """Return the planner with points around its answer."""
+        """Return the planner with points around its answer, and around its summaries if it writes any."""
+        if isinstance(planner, DraftingPlanner) and isinstance(planner, CompactingPlanner):
+            return _Compacting(planner, planner, self)
         if isinstance(planner, DraftingPlanner):
             return _Drafting(planner, self)
 
@@ -137,6 +143,27 @@ class _Drafting:
     async def draft(self, request: PlanningRequest) -> Drafted:
         """Return what the planner drafts."""
         return await self._point.around("plan", self._inner.draft(request))
+
+
+class _Compacting(_Drafting):
+    """A planner that drafts and writes summaries, each between two points."""
+
+    def __init__(self, inner: DraftingPlanner, writer: CompactingPlanner, point: CrashPoint) -> None:
+        super().__init__(inner, point)
+        self._writer = writer
+
+    @property
+    def compaction(self) -> Compaction | None:
+        """Return when the planner makes its transcript shorter."""
+        return self._writer.compaction
+
+    def offered(self, tools: tuple[ToolSchema, ...]) -> tuple[ToolSchema, ...]:
+        """Return the tools that it sends."""
+        return self._writer.offered(tools)
+
+    async def summarise(self, asked: SummaryAsked, signal: CancelSignal) -> Summary:
+        """Return its summary."""
+        return await self._point.around("summary", self._writer.summarise(asked, signal))
 
 
 class _Store:
