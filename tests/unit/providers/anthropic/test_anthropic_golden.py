@@ -1,7 +1,6 @@
 """Golden streams of the Messages wire: what each means, and that it means nothing before its end."""
 
 import json
-from collections.abc import Mapping
 
 import pytest
 
@@ -138,22 +137,23 @@ def test_usage_that_does_not_know_the_cache_is_taken_as_it_is() -> None:
     assert decoder.tokens == Tokens(input=9)
 
 
-START = {"type": "message_start", "message": {"id": "m", "model": "a"}}
-BEGIN_TEXT = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
-BEGIN_CALL = {
+Event = dict[str, object]
+START: Event = {"type": "message_start", "message": {"id": "m", "model": "a"}}
+BEGIN_TEXT: Event = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+BEGIN_CALL: Event = {
     "type": "content_block_start",
     "index": 0,
     "content_block": {"type": "tool_use", "id": "t", "name": "f", "input": {}},
 }
-TEXT = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "a"}}
-INPUT = {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": "{}"}}
-END_BLOCK = {"type": "content_block_stop", "index": 0}
-SAID = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}}
-STOP = {"type": "message_stop"}
-PING = {"type": "ping"}
+TEXT: Event = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "a"}}
+INPUT: Event = {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": "{}"}}
+END_BLOCK: Event = {"type": "content_block_stop", "index": 0}
+SAID: Event = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}}
+STOP: Event = {"type": "message_stop"}
+PING: Event = {"type": "ping"}
 
 
-def decoder_after(*events: Mapping[str, object]) -> MessagesDecoder:
+def decoder_after(*events: Event) -> MessagesDecoder:
     decoder = MessagesDecoder("request-001")
     for event in events:
         decoder.take(WireEvent(data=json.dumps(event)))
@@ -196,7 +196,7 @@ def decoder_after(*events: Mapping[str, object]) -> MessagesDecoder:
         ([START, TEXT | {"index": "0"}], "malformed"),
     ],
 )  # fmt: skip
-def test_a_broken_stream_fails_and_may_pass(events: list[Mapping[str, object]], said: str) -> None:
+def test_a_broken_stream_fails_and_may_pass(events: list[Event], said: str) -> None:
     with pytest.raises(ModelError, match=said) as caught:
         decoder_after(*events)
     assert (caught.value.code, caught.value.is_transient) == ("MODEL_STREAM_FAILED", True)
@@ -223,7 +223,7 @@ def test_a_second_word_after_the_end_is_too_many() -> None:
         ([START, BEGIN_TEXT | {"content_block": {"type": "server_tool_use", "id": "s", "name": "search"}}], "'server_tool_use'"),
     ],
 )  # fmt: skip
-def test_what_nobody_knows_is_not_guessed(events: list[Mapping[str, object]], said: str) -> None:
+def test_what_nobody_knows_is_not_guessed(events: list[Event], said: str) -> None:
     with pytest.raises(ModelError, match=said) as caught:
         decoder_after(*events)
     assert (caught.value.code, caught.value.is_transient) == ("MODEL_PROTOCOL_ERROR", False)
