@@ -7,6 +7,7 @@ import asyncio
 import json
 import multiprocessing
 import os
+import random  # noqa: TID251  the order of answers, drawn from the seed of whoever answers
 import shutil
 import signal
 import sys
@@ -26,8 +27,11 @@ from checkrein.kernel.run import fold_run
 from checkrein.kernel.state import RunState
 from checkrein.runs.commands import Commands, Reconciled
 from checkrein.store import SqliteStore
+from checkrein.values import JsonValue
 from tests.crash.child import STORE, TASK, Job, Said, work
 
+EXTENSION = 40
+"""How much a person adds to a limit: more than the task sets aside for a child, of which several limits must have enough at once."""
 _HERE = Path(__file__).parent
 _ROOT = _HERE.parents[1]
 _FORKS = multiprocessing.get_context("forkserver")
@@ -160,16 +164,47 @@ class Arena:
         text = file.read_text(encoding="utf-8") if file.exists() else ""
         return [line for line in map(json.loads, text.splitlines()) if line["run"] == run_id]
 
-    async def answer(self, state: RunState) -> None:
-        """Answer the causes of a blocked run as a person would who looks at the ledger."""
-        for cause in state.causes:
+    async def answer(self, state: RunState, chance: random.Random | None = None) -> None:
+        """Answer the causes of a blocked run as a person would who looks at the ledger; in any order, if there is a chance to draw it from."""
+        causes = list(state.causes)
+        if chance is not None:
+            chance.shuffle(causes)
+        for cause in causes:
             if cause.kind == "reconcile":
                 await self._reconcile(state.run_id, cause)
             elif cause.kind == "budget":
-                await self.commands.extend(state.run_id, Amounts(**{cause.detail: 3}))
+                await self.commands.extend(state.run_id, Amounts(**{cause.detail: EXTENSION}))
+            elif cause.kind == "permission":
+                verdict: JsonValue = {"deny": "no bribes"} if "bribe" in cause.message else "allow"
+                await self.commands.respond(state.run_id, {"decision": verdict, "call_id": cause.call_id})
+            elif cause.id.startswith("review:"):
+                about = {"call_id": cause.call_id} if cause.call_id else {}
+                await self.commands.respond(state.run_id, {"decision": "seen", **about})
             else:
                 msg = f"run {state.run_id} waits for {cause.id}, which this task never asks: {cause.message}"
                 raise AssertionError(msg)
+
+    async def advance(self, job: Job) -> Said:
+        """Let a process advance a run until it rests.
+
+        Raises:
+            AssertionError: the process ended otherwise.
+        """
+        child = Child(job)
+        try:
+            code, said = await child.ended()
+        finally:
+            child.dispose()
+        assert (code, said.error) == (0, ""), f"{job.name} ended with {code}: {said}"
+        return said
+
+    async def finish(self, run_id: str, name: str = "finisher") -> list[Said]:
+        """Answer a run and advance it, again and again until it ended."""
+        said: list[Said] = []
+        while not (state := await self.state(run_id)).phase.is_terminal:
+            await self.answer(state)
+            said.append(await self.advance(Job(str(self.folder), run_id, name=name)))
+        return said
 
     async def _reconcile(self, run_id: str, cause: Cause) -> None:
         posted = any(line["call"] == cause.call_id for line in self.ledger(run_id))

@@ -10,8 +10,19 @@ from pathlib import Path
 import msgspec
 
 from checkrein.kernel.budget import Limit
-from checkrein.kernel.events import Event, ToolGranted, ToolInDoubt, ToolReconciled
+from checkrein.kernel.events import (
+    Blocked,
+    BudgetReserved,
+    BudgetSettled,
+    Event,
+    ToolGranted,
+    ToolInDoubt,
+    ToolReconciled,
+    Unblocked,
+)
 from checkrein.kernel.run import fold_run
+from checkrein.kernel.session import fold_session
+from checkrein.kernel.session_state import SessionPhase
 from checkrein.kernel.state import RunState
 from checkrein.runs.replay import replay_run
 from tests.crash.arena import Arena
@@ -22,7 +33,9 @@ COUNTERS: tuple[tuple[Limit, str], ...] = (
     ("turns", "turn_granted"),
     ("steps", "step.start"),
 )
-IDEMPOTENT = {"stamp", "sql_query", "write_file"}
+IDEMPOTENT = {"stamp", "sql_query", "write_file", "delegate", "mark"}
+ASKED = ("permission:", "review:")
+"""How the ids of causes begin that somebody decides about."""
 
 
 class Audit:
@@ -58,6 +71,7 @@ class Audit:
 
     def faults(self) -> Iterator[str]:
         """Say everything that is wrong."""
+        yield from self._approval_faults()
         yield from self._end_faults()
         yield from self._body_faults()
         yield from self._budget_faults()
@@ -73,6 +87,9 @@ class Audit:
             yield "an event follows its end"
         if self.state.outcome is None or self.state.outcome.code not in {"goal_met", "cancelled"}:
             yield f"it ended {self.state.phase}: {self.state.outcome}"
+        session = fold_session(self.events)
+        if session.phase is not SessionPhase.DONE or session.outcome != getattr(self.state.outcome, "code", None):
+            yield f"its session ended {session.phase}, {session.outcome!r}"
 
     def _body_faults(self) -> Iterator[str]:
         granted = {
@@ -93,12 +110,51 @@ class Audit:
     def _budget_faults(self) -> Iterator[str]:
         types = Counter(event.type for event in self.events)
         used, limits = self.state.budget.used, self.state.budget.limits
+        settled = [event.data.used for event in self.events if isinstance(event.data, BudgetSettled)]
         for name, kind in COUNTERS:
             limit = limits.limit(name)
-            if getattr(used, name) != types[kind] or (limit is not None and types[kind] > limit):
-                yield f"{types[kind]} × {kind}, counted {getattr(used, name)} of {limit}"
+            made = types[kind] + sum(getattr(amounts, name) for amounts in settled)
+            if getattr(used, name) != made or (limit is not None and made > limit):
+                yield f"{types[kind]} × {kind}, with its children {made}, counted {getattr(used, name)} of {limit}"
+        if self.state.reservations:
+            yield f"shares were never settled: {self.state.reservations}"
         if types["tool_granted"] < len(self.ledger):
             yield f"{len(self.ledger)} bodies for {types['tool_granted']} grants"
+
+    def _approval_faults(self) -> Iterator[str]:
+        """Say what is wrong with what was decided about: asked once, answered once, made once if it was allowed, and never if it was denied."""
+        asked = {item.data.cause.id: item.data.cause for item in self.events if isinstance(item.data, Blocked)}
+        times = Counter(item.data.cause.id for item in self.events if isinstance(item.data, Blocked))
+        answers = Counter(item.data.cause_id for item in self.events if isinstance(item.data, Unblocked))
+        granted = Counter(item.data.call_id for item in self.events if isinstance(item.data, ToolGranted))
+        made = Counter(line["call"] for line in self.ledger)
+        for cause_id, cause in asked.items():
+            if cause_id.startswith(ASKED) and (times[cause_id] > 1 or answers[cause_id] > 1):
+                yield f"{cause_id} was asked {times[cause_id]} times and answered {answers[cause_id]} times"
+            if (
+                cause.kind == "permission"
+                and self._is_denied(cause_id)
+                and (granted[cause.call_id] or made[cause.call_id])
+            ):
+                yield f"call {cause.call_id} was denied and made"
+            is_allowed = cause.kind == "permission" and answers[cause_id] and not self._is_denied(cause_id)
+            if is_allowed and (granted[cause.call_id] > 1 or made[cause.call_id] > 1):
+                yield f"call {cause.call_id} was allowed once and made {made[cause.call_id]} times"
+            if cause_id.startswith(ASKED) and not answers[cause_id] and granted[cause.call_id]:
+                yield f"call {cause.call_id} was made before anybody decided about it"
+
+    def _is_denied(self, cause_id: str) -> bool:
+        answers = (
+            item.data.answer.value
+            for item in self.events
+            if isinstance(item.data, Unblocked) and item.data.cause_id == cause_id
+        )
+        return any(answer == "deny" or (isinstance(answer, dict) and "deny" in answer) for answer in answers)
+
+    @property
+    def children(self) -> Sequence[str]:
+        """The ids of the runs that it started."""
+        return tuple(event.data.child for event in self.events if isinstance(event.data, BudgetReserved))
 
 
 async def audit_of(arena: Arena, run_id: str) -> Audit:
@@ -115,6 +171,8 @@ async def faults_of(arena: Arena, audit: Audit, notes: Sequence[str] = ()) -> li
         notes: ids of the events that commands of the suite were told are stored.
     """
     faults = list(audit.faults())
+    for child in audit.children:
+        faults += [f"child {child}: {fault}" for fault in await faults_of(arena, await audit_of(arena, child))]
     replay = await replay_run(arena.store, audit.run_id)
     if replay.divergence is not None:
         faults.append(f"replay differs at {replay.divergence.offset}: {replay.divergence.reason}")

@@ -93,7 +93,8 @@ class AcknowledgedStore(SqliteStore):
     ) -> Appended:
         """Take the lease and note it."""
         done = await super().claim(run_id, version=version, lease=lease, rows=rows, head=head)
-        self.claimed_at = SystemClock().monotonic()
+        # The run's own lease; those of its children come later.
+        self.claimed_at = self.claimed_at or SystemClock().monotonic()
         return self._noted(run_id, rows, done)
 
     def _noted(self, run_id: str, rows: Sequence[Row], done: Appended) -> Appended:
@@ -143,6 +144,8 @@ async def _advance(job: Job, pipe: Connection) -> Said:
         state = await _patiently(worker, job)
         return Said(phase=str(state.phase), points=tuple(point.passed), at=store.claimed_at)
     finally:
+        # A child run that is advanced beside the run still has something to say when that is lost.
+        await worker.stop()
         await store.aclose()
 
 

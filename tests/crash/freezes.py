@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from checkrein.kernel.events import LeaseTaken
+from checkrein.ports.store import RunQuery
 from checkrein.runs.workspace import digest_of
 from tests.crash.arena import Arena, Child
 from tests.crash.audit import audit_of, faults_of
@@ -22,10 +23,21 @@ LANES = 4
 PATIENCE_SECONDS = 20.0
 EARLY = 0.5
 """Share of the stopped workers that go on while the other one still works."""
-MOMENTS: tuple[str, ...] = ("before append", "before body stamp", "before body write_file", "after body")
-"""Where a worker is stopped: something of it must come too late. A body that must not run twice is not stopped before it began, because once granted it begins late."""
+MOMENTS: tuple[str, ...] = (
+    *(
+        f"before append {name}"
+        for name in ("tool.", "step.", "plan.", "turn.", "work_done", "check_failed", "session.")
+    ),
+    "before body stamp",
+    "before body write_file",
+    "after body",
+)
+"""Where a worker is stopped: something of it must come too late. A body that must not run twice is not stopped before it began, because once granted it begins late; nor is one
+beside which others run, for a probe cannot see what a stopped thread is about to do. The share of a child is appended by a body, which ends with the lease and says nothing."""
 LATE_FILES: tuple[str, ...] = ("before body stamp", "before body write_file")
 """Of these, those at which it goes on by writing a file into its folder."""
+TAKEN = 3
+"""The epoch of the taker: the run was asked about under the first, and the worker that is stopped has the second."""
 FILES = 0.3
 """Share of the workers that are stopped at one of those."""
 
@@ -87,16 +99,20 @@ async def freeze(folder: Path, *, times: int, seed: int) -> Chill:
 
 async def _points(arena: Arena, among: Sequence[str]) -> int:
     """Return how many such moments there are in a run that nobody stops."""
-    child = Child(Job(str(arena.folder), await arena.submit(), among=among))
-    try:
-        _, said = await child.ended()
-    finally:
-        child.dispose()
+    said = await arena.advance(Job(str(arena.folder), await _approved(arena), among=among))
     return len(said.points)
 
 
-async def _one(arena: Arena, chill: Chill, chance: random.Random, points: Mapping[tuple[str, ...], int]) -> None:
+async def _approved(arena: Arena) -> str:
+    """Return a run whose calls were asked about and allowed, so that all that is worth being stopped in lies ahead."""
     run_id = await arena.submit()
+    await arena.advance(Job(str(arena.folder), run_id, name="asker"))
+    await arena.answer(await arena.state(run_id))
+    return run_id
+
+
+async def _one(arena: Arena, chill: Chill, chance: random.Random, points: Mapping[tuple[str, ...], int]) -> None:
+    run_id = await _approved(arena)
     among = LATE_FILES if chance.random() < FILES else MOMENTS
     at, is_early = chance.randint(1, points[among]), chance.random() < EARLY
     stale = Child(Job(str(arena.folder), run_id, at=at, among=among, stops=True, name="stale"))
@@ -132,8 +148,15 @@ async def _until_stopped(arena: Arena, child: Child) -> None:
 
 
 async def _until_taken(arena: Arena, run_id: str) -> None:
-    while (await arena.store.get(run_id)).lease.epoch < 2:
+    """Return when the taker has the run, and those of its children that the stopped worker had; until then nothing that one writes is too late."""
+    while (await arena.store.get(run_id)).lease.epoch < TAKEN or not await _has_children(arena, run_id):
         await arena.clock.sleep(0.005)
+
+
+async def _has_children(arena: Arena, run_id: str) -> bool:
+    audit = await audit_of(arena, run_id)
+    rows = [row for row in await arena.store.list_runs(RunQuery()) if row.run_id in audit.children]
+    return all(row.head.is_terminal or row.lease.epoch != 1 or row.lease.is_released for row in rows)
 
 
 async def _finish(arena: Arena, chill: Chill, run_id: str, taker: Child, stopped_at: float) -> None:
@@ -143,27 +166,22 @@ async def _finish(arena: Arena, chill: Chill, run_id: str, taker: Child, stopped
     took = said.at - stopped_at
     assert took <= LEASE_SECONDS + 1, f"the takeover took {took:.2f} s"
     chill.takeovers.append(took)
-    while not (state := await arena.state(run_id)).phase.is_terminal:
-        await arena.answer(state)
-        child = Child(Job(str(arena.folder), run_id, name="finisher"))
-        try:
-            code, said = await child.ended()
-        finally:
-            child.dispose()
-        assert (code, said.error) == (0, ""), f"the finisher ended with {code}: {said}"
+    await arena.finish(run_id)
 
 
 async def _hold(arena: Arena, chill: Chill, run_id: str) -> None:
     """Hold a run to what must be true after the stale worker has gone on and ended."""
     audit = await audit_of(arena, run_id)
-    refusals = [item for item in await arena.store.refusals(run_id) if item.actor == "worker:stale"]
+    family = (run_id, *audit.children)
+    refusals = [item for one in family for item in await arena.store.refusals(one) if item.actor == "worker:stale"]
     faults = await faults_of(arena, audit)
     epochs = [event.epoch for event in audit.events if event.actor == "worker:stale"]
-    if set(epochs) != {1}:
+    if set(epochs) != {TAKEN - 1}:
         faults.append(f"the stale worker appended under the epochs {sorted(map(str, set(epochs)))}")
     leases = [event.data for event in audit.events if isinstance(event.data, LeaseTaken)]
-    if not (leases[1].takeover and leases[1].folder == f"{run_id}.2"):
-        faults.append(f"the takeover was none, or in no folder of its own: {leases[1]}")
+    taken = leases[TAKEN - 1]
+    if not (taken.takeover and taken.folder == f"{run_id}.{TAKEN}"):
+        faults.append(f"the takeover was none, or in no folder of its own: {taken}")
     folder = arena.workspace / audit.state.folder
     changed = [item.path for item in audit.state.artifacts if digest_of(folder, item.path) != item.sha256]
     if changed:

@@ -1,6 +1,7 @@
-"""Kills: a run is killed at every recorded point and at random times, again and again, and then finished by `checkrein resume`.
+"""Kills: a run is killed at every recorded point and at random times, again and again, and then finished, a share of the runs by `checkrein resume`.
 
-Several runs at a time share one store. The first run is left in peace: its points are the list of what must be covered.
+Several runs at a time share one store. The first run is left in peace: its points are the list of what must be covered. Somebody is asked on the way, so its work is done
+in several stretches, each by a process of its own; a point is told by its stretch and its number in it.
 """
 
 import asyncio
@@ -21,12 +22,15 @@ from tests.crash.child import DEATHS, LEASE_SECONDS, Job
 LANES = 4
 ROUNDS = 60
 """Processes that may work on one run before it counts as one that never ends."""
-MOST_KILLS_OF_A_RUN = 4
+MORE_KILLS, MOST_KILLS_OF_A_RUN = 0.3, 4
+"""Share of the runs that are killed more than once, and how often at most."""
+BY_COMMAND = 0.3
+"""Share of the runs that are finished from the command line; a process that is forked is cheaper."""
 TIMED = 0.6
 """Share of the kills, after the first one of a run, that fall at a time and not at a point: they find what no point names."""
 TIGHT, STEERED, CANCELLED = 0.3, 0.1, 0.05
 """Shares of the runs that begin with too small a budget, and of the kills after which somebody steers or cancels."""
-TIGHT_BUDGET = Budget(tool_calls=6, turns=6, replans=50, repairs=0)
+TIGHT_BUDGET = Budget(tool_calls=6, turns=6, replans=50, repairs=8)
 
 
 @dataclass
@@ -76,7 +80,7 @@ class Campaign:
         self._tally = Tally(seed)
         self._begun = 0
         self._clean_seconds = 1.0
-        self._points: Sequence[str] = ()
+        self._stretches: Sequence[int] = ()
 
     async def run(self) -> Tally:
         """Do it."""
@@ -96,18 +100,15 @@ class Campaign:
         return self._tally
 
     async def _clean_run(self) -> None:
-        run_id = await self._arena.submit()
         # Twice, because the first process of all pays for what later ones find in memory.
         for _ in range(2):
             run_id = await self._arena.submit()
             begun = self._arena.clock.monotonic()
-            child = Child(Job(str(self._arena.folder), run_id))
-            await child.begun()
-            code, said = await child.ended()
-            assert (code, said.phase) == (0, "SUCCEEDED"), said
-            self._clean_seconds = self._arena.clock.monotonic() - begun
-            self._points = said.points
-        self._tally.points = len(self._points)
+            said = await self._arena.finish(run_id, "worker")
+            assert said[-1].phase == "SUCCEEDED", said
+            self._clean_seconds = (self._arena.clock.monotonic() - begun) / len(said)
+            self._stretches = [len(item.points) for item in said]
+        self._tally.points = sum(self._stretches)
 
     async def _lane(self) -> None:
         while self._tally.kills < self._kills or self._begun < self._spread:
@@ -126,16 +127,28 @@ class Campaign:
 
     @property
     def clean_seconds(self) -> float:
-        """How long a run takes that nobody kills."""
+        """How long a stretch takes of a run that nobody kills."""
         return self._clean_seconds
 
     def first_point(self, number: int) -> int:
         """Return the point at which a run is killed first, 0 when every point had its turn; few kills are spread over all points."""
-        return 1 + number * len(self._points) // self._spread if number < self._spread else 0
+        return 1 + number * self._tally.points // self._spread if number < self._spread else 0
+
+    def place_of(self, point: int) -> tuple[int, int]:
+        """Return the stretch of a point of a clean run, and its number there; a point that is 0 is in the stretch before the first."""
+        stretch = 0
+        while stretch < len(self._stretches) - 1 and point > self._stretches[stretch]:
+            point -= self._stretches[stretch]
+            stretch += 1
+        return stretch, point
+
+    def length_of(self, stretch: int) -> int:
+        """Return how many points a stretch has."""
+        return self._stretches[min(stretch, len(self._stretches) - 1)]
 
     @property
     def _spread(self) -> int:
-        return min(self._kills, len(self._points))
+        return min(self._kills, self._tally.points)
 
 
 class _Victim:
@@ -150,8 +163,11 @@ class _Victim:
         self._tally = campaign.tally
         self._number = number
         self._chance = random.Random(f"{campaign.tally.seed}/{number}")  # noqa: S311  no secret
-        self._left = self._chance.randint(1, MOST_KILLS_OF_A_RUN)
+        more = self._chance.random() < MORE_KILLS
+        self._left = self._chance.randint(2, MOST_KILLS_OF_A_RUN) if more else 1
+        self._by_command = self._chance.random() < BY_COMMAND
         self._first = campaign.first_point(number)
+        self._stretch = 0
         self._notes: list[str] = []
         self._run_id = ""
 
@@ -181,21 +197,32 @@ class _Victim:
     async def _advance(self, state: RunState) -> None:
         if not is_claimable(state):
             self._tally.answers += len(state.causes)
-            await self._arena.answer(state)
+            await self._arena.answer(state, self._chance)
+            self._stretch += 1
+        elif self._first and self._campaign.place_of(self._first)[0] > self._stretch:
+            await self._go_on()
         elif self._left:
             self._left -= 1
             await self._kill()
             await self._interfere()
-        else:
+        elif self._by_command:
             code, out = await self._arena.command("resume", self._run_id, "--lease", str(LEASE_SECONDS))
             self._tally.processes += 1
             assert code in {0, 1, 4, 5}, f"checkrein resume exits {code}: {out[-400:]}"
+        else:
+            await self._go_on()
+
+    async def _go_on(self) -> None:
+        """Let a process advance the run in peace."""
+        self._tally.processes += 1
+        await self._arena.advance(Job(str(self._arena.folder), self._run_id))
 
     async def _kill(self) -> None:
         """Kill one process that advances the run: at a point, or at a time."""
         first, self._first = self._first, 0
         is_timed = not first and self._chance.random() < TIMED
-        at = 0 if is_timed else first or self._chance.randint(1, self._tally.points)
+        drawn = self._chance.randint(1, self._campaign.length_of(self._stretch))
+        at = 0 if is_timed else self._campaign.place_of(first)[1] if first else drawn
         seconds = self._chance.uniform(0, self._campaign.clean_seconds)
         child = Child(Job(str(self._arena.folder), self._run_id, at=at))
         self._tally.processes += 1

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from checkrein.kernel.events import Event, Received, SessionComplete
+from checkrein.kernel.events import Blocked, Event, Received, SessionComplete, Unblocked
 from checkrein.runs.worker import Worker, WorkerOptions
+from checkrein.values import JsonData
 from tests.crash.arena import Arena
 from tests.crash.audit import Audit, audit_of, faults_of
 from tests.crash.child import ACKNOWLEDGED, note
@@ -25,7 +26,8 @@ async def arena(tmp_path: Path) -> AsyncIterator[Arena]:
 async def _finished(arena: Arena) -> Audit:
     run_id = await arena.submit()
     worker = Worker(store=arena.store, tasks=[arena.task], options=WorkerOptions(claims="named"))
-    await worker.advance(run_id)
+    while not (state := await worker.advance(run_id)).phase.is_terminal:
+        await arena.answer(state)
     return await audit_of(arena, run_id)
 
 
@@ -95,3 +97,51 @@ async def test_a_log_that_breaks_a_promise_is_a_fault(
     sound = await _finished(arena)
     changed = Audit(sound.run_id, change(sound.events), sound.ledger)
     assert any(fault in found for found in changed.faults()), list(changed.faults())
+
+
+def _asked_twice(events: Sequence[Event]) -> Sequence[Event]:
+    asked = next(event for event in events if isinstance(event.data, Blocked) and event.data.cause.kind == "permission")
+    at = next(index for index, event in enumerate(events) if event.data is asked.data)
+    return [*events[: at + 1], replace(asked, data=asked.data), *events[at + 1 :]]
+
+
+def _made_although_denied(events: Sequence[Event]) -> Sequence[Event]:
+    return [
+        replace(event, data=replace(event.data, answer=JsonData("deny")))
+        if isinstance(event.data, Unblocked) and event.data.cause_id == "permission:1.5"
+        else event
+        for event in events
+    ]
+
+
+def _made_unasked(events: Sequence[Event]) -> Sequence[Event]:
+    return [
+        replace(event, data=replace(event.data, cause_id="permission:9.9"))
+        if isinstance(event.data, Unblocked) and event.data.cause_id == "permission:1.5"
+        else event
+        for event in events
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (_asked_twice, "was asked 2 times"),
+        (_made_although_denied, "was denied and made"),
+        (_made_unasked, "before anybody decided"),
+    ],
+)
+async def test_a_decision_that_was_not_kept_to_is_a_fault(
+    arena: Arena, change: Callable[[Sequence[Event]], Sequence[Event]], fault: str
+) -> None:
+    sound = await _finished(arena)
+    changed = Audit(sound.run_id, sound.events, sound.ledger)
+    changed.events = change(sound.events)
+    assert any(fault in found for found in changed.faults()), list(changed.faults())
+
+
+async def test_the_faults_of_a_child_are_faults_of_the_run(arena: Arena) -> None:
+    sound = await _finished(arena)
+    (child,) = sound.children
+    note(arena.folder / ACKNOWLEDGED, {"run": child, "version": 3, "ids": ["never stored"]})
+    assert any(fault.startswith(f"child {child}") for fault in await faults_of(arena, sound))

@@ -87,8 +87,13 @@ class CrashPoint:
         return planned
 
     def task(self, task: Task) -> Task:
-        """Return the task with points around its tools and its planner."""
-        return replace(task, tools=tuple(map(self.tool, task.tools)), planner=self.planner(task.planner))
+        """Return the task with points around its tools and its planner, and around those of its children."""
+        return replace(
+            task,
+            tools=tuple(map(self.tool, task.tools)),
+            planner=self.planner(task.planner),
+            children=tuple(map(self.task, task.children)),
+        )
 
     async def reach(self, name: str) -> None:
         """Pass a point."""

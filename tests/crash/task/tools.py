@@ -1,6 +1,6 @@
 """The crash suite's tools, and the ledger that stands for the world outside: what happened there is known from it alone.
 
-`ledger.jsonl` lies in the workspace beside the folders of the runs, so neither a takeover nor a crash changes it. Every execution of a body adds one line with one
+`ledger.jsonl` lies in the workspace beside the folders of the runs, children's too, so neither a takeover nor a crash changes it. Every execution of a body adds one line with one
 system call. The suite compares the ledger with the logs: a body runs once per call and attempt, and an entry is posted once.
 """
 
@@ -11,11 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from checkrein import Accepted, ToolContext, tool
-from checkrein.ports.tool import Reconciliation, ToolOutput
+from checkrein.ports.tool import ChildRun, Reconciliation, ToolOutput
 from checkrein.verify import CheckContext, check
 
 ENTRIES = ("deposit", "transfer", "fee", "statement")
 LEDGER = "ledger.jsonl"
+CHILDREN = "crash-child"
+"""The child's task; its runs have their folders in a folder of that name."""
+SHARE: Mapping[str, float] = {"turns": 10, "tool_calls": 10, "steps": 12}
 
 
 @tool(idempotent=True)
@@ -33,7 +36,7 @@ def stamp(name: str, context: ToolContext) -> ToolOutput:
 
 def is_posted(entry: str, context: ToolContext) -> Reconciliation:
     """Say from the ledger whether a call posted its entry."""
-    posted = any(line["key"] == context.idempotency_key for line in read_ledger(context.folder().parent))
+    posted = any(line["key"] == context.idempotency_key for line in read_ledger(_world(context.folder())))
     if posted:
         return Reconciliation("done", ToolOutput({"entry": entry}), "the ledger has it")
     return Reconciliation("failed", None, "the ledger does not have it")
@@ -51,9 +54,9 @@ def post_probed(entry: str, context: ToolContext) -> Mapping[str, str]:
     return {"entry": entry}
 
 
-@tool
+@tool(sequential=True)
 def post_blind(entry: str, context: ToolContext) -> Mapping[str, str]:
-    """Post an entry; nobody but a person can find out whether that happened.
+    """Post an entry; nobody but a person can find out whether that happened, and nothing is done beside it.
 
     Args:
         entry: what to post.
@@ -65,7 +68,7 @@ def post_blind(entry: str, context: ToolContext) -> Mapping[str, str]:
 
 def is_printed(handle: str, context: ToolContext) -> str | None:
     """Say whether a statement is printed: at the second asking, as if printing took a while."""
-    asked = context.folder().parent / f"printer-{handle.replace('/', '-')}"
+    asked = _world(context.folder()) / f"printer-{handle.replace('/', '-')}"
     opened = os.open(asked, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.write(opened, b".")
@@ -86,21 +89,58 @@ def print_statement(entry: str, context: ToolContext) -> Accepted:
     return Accepted(context.idempotency_key, interval_seconds=0.02)
 
 
+@tool(idempotent=True)
+async def delegate(context: ToolContext) -> ChildRun:
+    """Let a child run post the bonus.
+
+    Args:
+        context: the call.
+    """
+    _record("delegate", "delegate", context)
+    return await context.runs.start(CHILDREN, share=SHARE)
+
+
+@tool(idempotent=True)
+def mark(context: ToolContext) -> ToolOutput:
+    """Write the file that the child's check wants to see.
+
+    Args:
+        context: the call.
+    """
+    _record("mark", "mark", context)
+    (context.folder() / "mark").write_text("here\n", encoding="utf-8")
+    return ToolOutput(artifacts=("mark",))
+
+
 @check(title="every entry stands in the ledger once")
 def every_entry_is_posted_once(context: CheckContext) -> str:
     """Compare the ledger with the entries there must be."""
+    return _posted_otherwise(context, *ENTRIES)
+
+
+@check(title="the bonus stands in the ledger once")
+def the_bonus_is_posted_once(context: CheckContext) -> str:
+    """Compare the ledger with the one entry that the child posts."""
+    return _posted_otherwise(context, "bonus")
+
+
+def _posted_otherwise(context: CheckContext, *entries: str) -> str:
     # A takeover's folder is called `<run id>.<epoch>`.
     run_id = context.folder.name.partition(".")[0]
-    lines = read_ledger(context.folder.parent)
-    posted = Counter(line["what"] for line in lines if line["run"] == run_id and line["tool"] != "stamp")
-    wrong = [f"{entry}: {posted[entry]} times" for entry in ENTRIES if posted[entry] != 1]
-    return "; ".join(wrong)
+    posted = Counter(line["what"] for line in read_ledger(_world(context.folder)) if line["run"] == run_id)
+    wrong = [f"{entry}: {posted[entry]} times" for entry in entries if posted[entry] != 1]
+    return "; ".join([*wrong, *(["a bribe was posted"] if posted["bribe"] else [])])
 
 
-def read_ledger(workspace: Path) -> list[dict[str, str]]:
+def _world(folder: Path) -> Path:
+    """Return the folder in which the ledger lies, given that of a run."""
+    return folder.parent.parent if folder.parent.name == CHILDREN else folder.parent
+
+
+def read_ledger(world: Path) -> list[dict[str, str]]:
     """Return the lines of the ledger in order."""
     try:
-        text = (workspace / LEDGER).read_text(encoding="utf-8")
+        text = (world / LEDGER).read_text(encoding="utf-8")
     except FileNotFoundError:
         return []
     return [json.loads(line) for line in text.splitlines()]
@@ -116,7 +156,7 @@ def _record(name: str, what: str, context: ToolContext) -> None:
         "what": what,
     }
     # One write of O_APPEND: lines of several workers never mix, and a kill leaves a whole line or none.
-    opened = os.open(context.folder().parent / LEDGER, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    opened = os.open(_world(context.folder()) / LEDGER, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.write(opened, (json.dumps(line) + "\n").encode())
     finally:
