@@ -5,16 +5,18 @@ What the entry points of the group `checkrein.models` name stands here. Keys com
 
 import os
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Final
 
 import msgspec
 
-from checkrein.errors import TaskError
+from checkrein.errors import MissingExtra, TaskError
 from checkrein.providers.anthropic.client import ANTHROPIC_MESSAGES
 from checkrein.providers.chat.client import COMPATIBLE_CHAT, OPENAI_CHAT
 from checkrein.providers.model import Access, Key, WireModel, WireParts
 from checkrein.providers.responses.client import COMPATIBLE_RESPONSES, OPENAI_RESPONSES
 from checkrein.providers.settings import ProviderSettings, read_settings
+from checkrein.providers.stops import Wire
 
 __all__ = ["PROVIDERS", "Provider", "access_of", "anthropic", "compatible", "keys_of_environment", "openai"]
 
@@ -52,6 +54,7 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
 }
 """The providers by name."""
 
+_SDKS: Final[Mapping[Wire, str]] = {"chat": "openai", "responses": "openai", "messages": "anthropic"}
 _NOTHING: Final[Mapping[str, object]] = {}
 
 
@@ -87,7 +90,11 @@ def compatible(name: str, settings: Mapping[str, object] = _NOTHING) -> WireMode
 
 
 def _made(provider: Provider, name: str, settings: ProviderSettings, parts: WireParts) -> WireModel:
-    return WireModel(parts, access_of(provider, name, settings), settings)
+    """Return a model, once everything that it needs is known to be there; the SDK itself is loaded by the first request."""
+    access = access_of(provider, name, settings)
+    if find_spec(_SDKS[parts.wire]) is None:
+        raise MissingExtra(f"--model {provider.name}/{name}", "", "models")
+    return WireModel(parts, access, settings)
 
 
 def access_of(provider: Provider, name: str, settings: ProviderSettings) -> Access:
