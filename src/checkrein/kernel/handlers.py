@@ -83,7 +83,7 @@ def _budget_reserved(state: RunState, data: BudgetReserved) -> RunState:
     return replace(state, budget=state.budget.reserving(data.amounts), reservations=reservations)
 
 
-def _budget_settled(state: RunState, data: BudgetSettled) -> RunState:
+def _share_given_back(state: RunState, data: BudgetSettled) -> RunState:
     share = state.reservation(data.child)
     if share is None:
         raise IllegalTransition(
@@ -91,6 +91,14 @@ def _budget_settled(state: RunState, data: BudgetSettled) -> RunState:
         )
     left = tuple(item for item in state.reservations if item.child != data.child)
     return replace(state, budget=state.budget.settling(share.amounts, data.used), reservations=left)
+
+
+_settled: Final = narrowed(BudgetSettled, _share_given_back)
+
+
+def _budget_settled(state: RunState, event: Event) -> RunState:
+    """Give a share back, with the run's own time as it is at the event: what is added to an older time would hide the run's own from then on."""
+    return _settled(replace(state, budget=state.budget.with_elapsed(event.elapsed)), event)
 
 
 def _plan_accepted(state: RunState, data: PlanAccepted) -> RunState:
@@ -235,7 +243,7 @@ HANDLERS: Final[Mapping[str, _Handler]] = {
     "follow_up_queued": stays,
     "code_accepted": narrowed(CodeAccepted, _code_accepted),
     "budget_reserved": narrowed(BudgetReserved, _budget_reserved),
-    "budget_settled": narrowed(BudgetSettled, _budget_settled),
+    "budget_settled": _budget_settled,
     "plan_accepted": narrowed(PlanAccepted, _plan_accepted),
     "work_started": _work_started,
     "turn_granted": narrowed(TurnGranted, _turn_granted),

@@ -87,7 +87,7 @@ def test_a_childs_time_is_added_to_the_clock_as_it_stood_in_the_fold_too() -> No
         (StepStart("s"), 12.0),
     ):
         story.worker(data, elapsed=seconds)
-    assert story.state.budget.used.wall_seconds == 15.0
+    assert story.state.budget.used.wall_seconds == 16.0
     for cut in range(1, len(story.log) + 1):
         assert fold_run(story.log[cut:], fold_run(story.log[:cut])) == story.state
 

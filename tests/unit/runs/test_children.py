@@ -379,3 +379,25 @@ async def test_what_a_person_adds_to_a_child_is_not_charged_to_its_parent(scene:
     assert state.phase is Phase.SUCCEEDED
     assert (await worker.state(only_child(run_id))).budget.used.tool_calls == 3
     assert state.budget.used.tool_calls == 3
+
+
+async def test_the_time_of_a_child_is_charged_beside_the_time_that_its_parent_waited_and_the_clock_goes_on(
+    scene: Scene,
+) -> None:
+    inner, child_gate = gate("inner")
+    outer, parent_gate = gate("outer")
+    child = child_task(scene, always(step("inner"), write()), inner)
+    task = parent_task(scene, [step("delegate"), step("outer"), write()], delegate(), outer, child=child)
+    worker = scene.worker(task)
+    run_id = await worker.submit(task)
+    advancing = scene.spawn(worker.advance(run_id))
+    await child_gate.entered.wait()
+    await scene.clock.advance(7.0)
+    child_gate.release.set()
+    await parent_gate.entered.wait()
+    await scene.clock.advance(3.0)
+    parent_gate.release.set()
+    state = await advancing
+    assert state.phase is Phase.SUCCEEDED
+    assert (await worker.state(only_child(run_id))).budget.used.wall_seconds == 7.0
+    assert state.budget.used.wall_seconds == 7.0 + 7.0 + 3.0
