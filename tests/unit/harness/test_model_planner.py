@@ -331,6 +331,16 @@ async def test_a_failure_that_may_pass_is_retried_as_attempts_of_one_turn_each_c
     assert scene.said(2) == [GOAL]
 
 
+async def test_a_planning_is_retried_no_sooner_than_the_provider_asked_and_not_at_all_if_that_is_too_late() -> None:
+    scene = Scene([TransientModelError("busy", retry_after=120.0), reply("done")], budget=Budget(wall_seconds=500))
+    done(await scene.run())
+    assert scene.clock.monotonic() >= 120.0
+    closed = Scene([TransientModelError("closed", code="MODEL_RATE_LIMIT", retry_after=4_000.0), reply("never")])
+    pull = pulled(await closed.run(), "planner_failed")
+    assert pull.payload["message"] == "MODEL_RATE_LIMIT: closed"
+    assert closed.model.call_count == 1
+
+
 async def test_hooks_before_a_planning_are_called_once_for_all_its_attempts() -> None:
     scene = Scene([TransientModelError("busy"), reply("done")])
     seen: list[object] = []

@@ -91,6 +91,23 @@ async def test_asking_again_is_told_with_attempt_delay_and_error_and_chunks_befo
     assert types(stream)[:4] == ["message.accepted", "model.chunk", "model.retried", "model.retried"]
 
 
+@pytest.mark.parametrize("asked", [40.0, 300.0])
+async def test_a_wait_that_was_asked_for_is_kept_in_full(asked: float, clock: ManualClock) -> None:
+    stream = start([TransientModelError("busy", retry_after=asked), reply("done")], options=patient(clock))
+    await until_done(clock, stream)
+    await completed(stream)
+    assert [event.delay for event in of(stream, ModelRetried)] == [asked]
+    assert clock.monotonic() >= asked
+
+
+async def test_a_wait_that_is_too_long_is_not_waited_for(clock: ManualClock) -> None:
+    busy = TransientModelError("closed until tomorrow", code="MODEL_RATE_LIMIT", retry_after=300.1)
+    stream = start([busy], options=patient(clock))
+    result = await failed(stream, "MODEL_RATE_LIMIT")
+    assert result.error.message == "closed until tomorrow"
+    assert clock.monotonic() == 0
+
+
 async def test_the_last_failure_is_the_runs_when_the_attempts_are_used_up(clock: ManualClock) -> None:
     model = ScriptedModel([OSError("first"), OSError("second"), OSError("third"), reply("never")])
     stream = start(model, options=patient(clock))
