@@ -36,7 +36,12 @@ SIGNATURES = st.sampled_from(
         'chat:reasoning_details:[{"type":"x"}]',
         "chat:reasoning_details:{",
         "chat:content",
+        'chat:extra_content:{"0":{"a":1}}',
+        "chat:extra_content:[]",
         "messages:abc",
+        "messages:thinking:c2ln:bmVk",
+        "messages:thinking:",
+        "messages:redacted:RW5j",
         "responses:{}",
     ]
 )
