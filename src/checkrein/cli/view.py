@@ -89,14 +89,19 @@ class RunView:
         await self.catch_up(store)
 
     def steps(self) -> tuple[tuple[StepSpec, StepStatus], ...]:
-        """Return every step that ended, of this plan and of earlier ones, then those of this plan that have not."""
+        """Return every step that ended, of this plan and of earlier ones, then those of this plan that have not.
+
+        A step of a batch ends with the batch; it is shown by its answer as soon as that is there.
+        """
         ended: list[tuple[StepSpec, StepStatus]] = [
             (item.step, item.status) for item in self.session.history if isinstance(item, EndedStep)
         ]
+        answers = {work.step.id: work.answer for work in self.session.work}
         for step in self.session.steps:
             status = self.session.status.get(step.id, "open")
             if status in {"open", "started"}:
-                ended.append((step, status))
+                answer = answers.get(step.id)
+                ended.append((step, status if answer is None else "failed" if answer.error else "done"))
         return tuple(ended)
 
 
