@@ -21,7 +21,16 @@ from checkrein.loop.compaction import Compaction
 from checkrein.loop.summary import Summary, SummaryAsked
 from checkrein.ports.model import ToolSchema
 from checkrein.ports.store import Appended, NewLease, Refusal, Row, RunHead, RunQuery, RunRow, RunStore, StoreReport
-from checkrein.ports.tool import Accepted, CancelSignal, PollResult, Reconciliation, Tool, ToolContext, ToolOutput, ToolTraits
+from checkrein.ports.tool import (
+    Accepted,
+    CancelSignal,
+    PollResult,
+    Reconciliation,
+    Tool,
+    ToolContext,
+    ToolOutput,
+    ToolTraits,
+)
 from checkrein.runs.task import Task
 from checkrein.values import JsonObject
 

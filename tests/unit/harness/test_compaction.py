@@ -30,9 +30,9 @@ async def look(size: int = 900) -> str:
     return "x" * size
 
 
-def looks(count: int, **usage: int) -> list[ModelResponse]:
+def looks(count: int, *, input_tokens: int = 0) -> list[ModelResponse]:
     """Return responses that look, each bringing about 300 tokens."""
-    return [reply(ToolCall("c1", "look", {}), usage=Usage(**usage)) for _ in range(count)]
+    return [reply(ToolCall("c1", "look", {}), usage=Usage(input_tokens)) for _ in range(count)]
 
 
 class Scene(ModelScene):
