@@ -11,9 +11,10 @@ import msgspec
 
 from checkrein.errors import ModelError
 from checkrein.ports.model import StopReason
+from checkrein.providers.failures import broken
 from checkrein.values import shorten
 
-__all__ = ["STOPS", "Stop", "Wire", "stop_reason"]
+__all__ = ["GIVEN_UP", "STOPS", "Stop", "Wire", "stop_reason"]
 
 Wire: TypeAlias = Literal["chat", "responses", "messages"]
 
@@ -37,7 +38,9 @@ STOPS: Final[Mapping[Wire, Mapping[str, Stop]]] = {
         "tool_calls": Stop("tool_call", "asks for tools"),
         "function_call": Stop("tool_call", "the same, in the words of old servers"),
         "length": Stop("length", "met `max_output_tokens` or the end of the context"),
+        "model_length": Stop("length", "met the end of the context, in the words of some servers"),
         "content_filter": Stop("refusal", "the provider's filter cut the answer"),
+        "sensitive": Stop("refusal", "the same, in the words of some servers"),
     },
     "responses": {
         "completed": Stop("stop", "status `completed`; with function calls it is `tool_call`"),
@@ -62,13 +65,22 @@ STOPS: Final[Mapping[Wire, Mapping[str, Stop]]] = {
 A response that says `stop` and holds calls is read as `tool_call`, on every wire: that is what OpenAI itself says when one function is forced, and what many servers say.
 """
 
+GIVEN_UP: Final[Mapping[Wire, frozenset[str]]] = {
+    "chat": frozenset({"abort", "error", "insufficient_system_resource", "network_error"}),
+    "responses": frozenset(),
+    "messages": frozenset(),
+}
+"""Words with which a server says that it could not go on: the attempt failed, which may pass."""
+
 
 def stop_reason(wire: Wire, word: str, *, has_calls: bool) -> StopReason:
     """Return our reason for a wire's word.
 
     Raises:
-        ModelError: `MODEL_PROTOCOL_ERROR`: no row knows the word.
+        ModelError: `MODEL_PROTOCOL_ERROR`: no row knows the word; `MODEL_STREAM_FAILED`: the server could not go on.
     """
+    if word in GIVEN_UP[wire]:
+        raise broken(f"the server could not go on: {word}")
     row = STOPS[wire].get(word)
     if row is None:
         text = f"the model stopped for {shorten(word, 80)!r}, which is no stop reason of this wire"

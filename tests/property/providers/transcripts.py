@@ -43,6 +43,10 @@ SIGNATURES = st.sampled_from(
         "messages:thinking:",
         "messages:redacted:RW5j",
         "responses:{}",
+        "responses:{",
+        'responses:{"phase": "commentary"}',
+        'responses:{"type": "reasoning", "summary": [], "id": "rs_1", "encrypted_content": "AA=="}',
+        'responses:{"type": "reasoning", "summary": [], "id": "rs_2", "content": [{"type": "reasoning_text", "text": "hm"}]}',
     ]
 )
 """Signatures of every wire, and of none: an encoder sends back only its own."""

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from checkrein.ports.model import Chunk
-from checkrein.providers.chat.encode import DETAILS
+from checkrein.providers.chat.encode import DETAILS, EXTRAS
 from checkrein.providers.failures import broken
 from checkrein.providers.pricing import Tokens
 from checkrein.providers.signature import sealed
@@ -35,10 +35,18 @@ class _Call(msgspec.Struct):
     index: int | None = None
     id: str | None = None
     function: _Function | None = None
+    extra_content: dict[str, object] | None = None
+
+
+class _Part(msgspec.Struct):
+    """A part of a content that is a list, as some servers say text and reasoning together."""
+
+    text: str | None = None
+    thinking: "str | list[_Part] | None" = None
 
 
 class _Delta(msgspec.Struct):
-    content: str | None = None
+    content: str | list[_Part] | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
@@ -84,6 +92,7 @@ class ChatDecoder(Decoder):
         self._is_refusal = False
         self._calls = 0
         self._details: list[_Detail] = []
+        self._extras: dict[str, object] = {}
 
     def _take(self, event: WireEvent) -> Sequence[Chunk]:
         """Decode one event."""
@@ -113,7 +122,10 @@ class ChatDecoder(Decoder):
 
     def _delta(self, delta: _Delta) -> list[Chunk]:
         chunks = self._reasoning(delta)
-        chunks += self.blocks.text(_TEXT, delta.content or "")
+        for part in delta.content if isinstance(delta.content, list) else ():
+            chunks += self.blocks.thinking(_THINKING, _text_of(part.thinking))
+            chunks += self.blocks.text(_TEXT, part.text or "")
+        chunks += self.blocks.text(_TEXT, delta.content if isinstance(delta.content, str) else "")
         if delta.refusal:
             self._is_refusal = True
             chunks += self.blocks.text(_TEXT, delta.refusal)
@@ -149,6 +161,8 @@ class ChatDecoder(Decoder):
         if piece:
             self.blocks.extend_call(key, piece)
             self.progress += 1
+        if call.extra_content:
+            self._extras[str(key)] = call.extra_content
 
     def _key(self, call: _Call, function: _Function) -> int:
         """Return the position of the call that a fragment belongs to.
@@ -179,8 +193,17 @@ class ChatDecoder(Decoder):
         if self._details:
             details = json.dumps(self._details, ensure_ascii=False)
             self.blocks.thinking(_THINKING, "", signature=sealed("chat", f"{DETAILS}:{details}"))
+        if self._extras:
+            extras = json.dumps(self._extras, ensure_ascii=False)
+            self.blocks.thinking(EXTRAS, "", signature=sealed("chat", f"{EXTRAS}:{extras}"))
         self.is_complete = True
         self.progress += 1
+
+
+def _text_of(thinking: str | list[_Part] | None) -> str:
+    if isinstance(thinking, list):
+        return "".join(part.text or "" for part in thinking)
+    return thinking or ""
 
 
 def _tokens(usage: _Usage) -> Tokens:

@@ -33,6 +33,8 @@ __all__ = ["COMPATIBLE", "OPENAI", "Dialect", "encode", "encode_openai", "is_str
 
 DETAILS: Final = "reasoning_details"
 """The field in which OpenRouter says reasoning as a list, and wants it back unchanged."""
+EXTRAS: Final = "extra_content"
+"""The field of a call in which Gemini says what must come back with the call, or it refuses the next request."""
 PLAIN_FIELDS: Final = ("reasoning_content", "reasoning")
 """The fields in which servers say reasoning as text."""
 
@@ -190,6 +192,7 @@ def _assistant(message: AssistantMessage, ids: CallIds, *, keeps_reasoning: bool
         made["tool_calls"] = calls
     if keeps_reasoning:
         made |= _reasoning(message)
+        _add_extras(message, calls)
     yield made
 
 
@@ -213,3 +216,17 @@ def _reasoning(message: AssistantMessage) -> Mapping[str, JsonValue]:
             with contextlib.suppress(InvalidJson):
                 fields[DETAILS] = parse_json(details)
     return fields
+
+
+def _add_extras(message: AssistantMessage, calls: list[JsonValue]) -> None:
+    """Give the calls back what came with them, by their position."""
+    for block in message.content:
+        payload = opened("chat", block.signature) if isinstance(block, Thinking) else None
+        field, _, text = (payload or "").partition(":")
+        if field != EXTRAS:
+            continue
+        with contextlib.suppress(InvalidJson):
+            extras = parse_json(text)
+            for index, call in enumerate(calls):
+                if isinstance(extras, dict) and isinstance(call, dict) and str(index) in extras:
+                    call[EXTRAS] = extras[str(index)]

@@ -1,5 +1,6 @@
 """What a request looks like on the Chat wire."""
 
+import json
 from typing import cast
 
 import pytest
@@ -132,6 +133,22 @@ def test_reasoning_goes_back_in_its_field_for_the_round_that_is_wanted(back: str
         *["hm" if keep else None for keep in kept],
         None,
     ]
+
+
+def test_what_came_with_a_call_goes_back_with_it() -> None:
+    extra = {"google": {"thought_signature": "c2ln"}}
+    said = AssistantMessage(
+        "a",
+        (
+            ToolCall("g1", "add", {}),
+            ToolCall("g2", "add", {}),
+            Thinking("", f"chat:extra_content:{json.dumps({'1': extra})}"),
+        ),
+    )
+    results = (ToolResult("r1", "g1", "add", "1"), ToolResult("r2", "g2", "add", "2"))
+    sent = cast("list[dict[str, object]]", body_of(HELLO, said, *results)["messages"])
+    calls = cast("list[dict[str, object]]", sent[1]["tool_calls"])
+    assert [call.get("extra_content") for call in calls] == [None, extra]
 
 
 def test_malformed_arguments_are_sent_as_none() -> None:

@@ -67,6 +67,16 @@ MEANT: dict[str, tuple[tuple[ContentBlock, ...], StopReason, Usage]] = {
     ),
     "content_filter": ((Text("I may not"),), "refusal", Usage()),
     "refusal": ((Text("I cannot."),), "refusal", Usage(7, 3)),
+    "content_parts": ((Thinking("First think."), Text("Then say.")), "stop", Usage()),
+    "call_with_extra": (
+        (
+            ToolCall("g1", "add", {"a": 1}),
+            ToolCall("g2", "add", {"a": 2}),
+            Thinking("", 'chat:extra_content:{"0": {"google": {"thought_signature": "c2ln"}}}'),
+        ),
+        "tool_call",
+        Usage(),
+    ),
     "empty": ((), "stop", Usage()),
     "finish_twice": ((Text("hi"),), "stop", Usage(3, 1)),
 }
@@ -125,6 +135,7 @@ def test_every_event_of_the_answer_is_needed_until_its_end(name: str) -> None:
         (['{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]}}]}'], "without a name"),
         (['{"choices":[{"delta":{"tool_calls":[{"function":{"arguments":"{}"}}]}}]}'], "without index"),
         (['{"choices":[{"index":1,"delta":{"content":"a"}}]}'], "choice 1"),
+        (['{"choices":[{"finish_reason":"insufficient_system_resource"}]}'], "could not go on"),
         (["{"], "malformed"),
         (['{"choices":3}'], "malformed"),
         (["null"], "malformed"),
