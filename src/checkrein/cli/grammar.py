@@ -12,8 +12,24 @@ from checkrein.cli.consoles import QuietConsole
 if TYPE_CHECKING:
     from checkrein.cli.exits import Exit
     from checkrein.cli.invocation import Invocation
+    from checkrein.cli.models import ModelChoice
 
-__all__ = ["COMMON", "LOOK", "SETUP", "SPEAK", "WORK", "Approve", "Common", "Count", "Lease", "app", "perform"]
+__all__ = [
+    "ANY_MODEL",
+    "COMMON",
+    "DRIVE",
+    "LOOK",
+    "SETUP",
+    "SPEAK",
+    "WORK",
+    "Common",
+    "Count",
+    "DriveWords",
+    "Lease",
+    "ModelWords",
+    "app",
+    "perform",
+]
 
 _MOST = 1_000_000
 
@@ -58,7 +74,6 @@ def _positive(_type: object, value: float) -> None:
 
 
 Count = Annotated[int, Parameter(show_default=True, validator=_positive)]
-Approve = Annotated[Literal["ask", "never"], Parameter(show_default=True)]
 Lease = Annotated[float, Parameter(name="--lease", show_default=True, validator=_positive)]
 
 
@@ -95,6 +110,70 @@ class Common:
 
 
 COMMON = Common()
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ModelWords:
+    """Which model is asked, with what settings, and where what it says is kept."""
+
+    model: Annotated[str, Parameter(help="The model that decides, as PROVIDER/MODEL; see checkrein models.")] = ""
+    config: Annotated[
+        tuple[str, ...],
+        Parameter(
+            name=["--config", "-c"],
+            help="A setting of the model, as key=value; may be given several times. Keys of accounts are read from the environment alone.",
+        ),
+    ] = ()
+    record: Annotated[
+        Path | None,
+        Parameter(
+            help="A new file for everything that goes over the wire, without secrets; --model replay/FILE plays it."
+        ),
+    ] = None
+
+    def choice(self, *, goes_on: bool = False) -> "ModelChoice":
+        """Return what is asked for.
+
+        Raises:
+            Usage: a setting is none, or holds a secret.
+        """
+        from msgspec.structs import replace
+
+        from checkrein.cli.models import read_choice
+
+        return replace(read_choice(self.model, self.config, self.record), goes_on=goes_on)
+
+
+ANY_MODEL = ModelWords()
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class DriveWords:
+    """How a run is driven."""
+
+    approve: Annotated[
+        Literal["ask", "never"],
+        Parameter(
+            show_default=True,
+            help="Whether to ask at this terminal, by a key press, for what the run waits for; it is answered from another process otherwise.",
+        ),
+    ] = "never"
+    lease: Annotated[
+        float,
+        Parameter(
+            show_default=True, validator=_positive, help="Seconds that the run stays ours without a sign of life."
+        ),
+    ] = 5.0
+
+    @property
+    def asks(self) -> bool:
+        """Whether to ask."""
+        return self.approve == "ask"
+
+
+DRIVE = DriveWords()
 
 
 def perform(work: "Coroutine[object, object, Exit]") -> int:

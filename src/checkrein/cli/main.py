@@ -14,7 +14,22 @@ from typing import Annotated
 
 from cyclopts import CycloptsError, Parameter
 
-from checkrein.cli.grammar import COMMON, LOOK, SETUP, SPEAK, WORK, Approve, Common, Count, Lease, app, perform
+from checkrein.cli.grammar import (
+    ANY_MODEL,
+    COMMON,
+    DRIVE,
+    LOOK,
+    SETUP,
+    SPEAK,
+    WORK,
+    Common,
+    Count,
+    DriveWords,
+    Lease,
+    ModelWords,
+    app,
+    perform,
+)
 from checkrein.cli.speaking import SPEAKING, USAGES
 
 __all__ = ["COMMANDS", "app", "main"]
@@ -26,9 +41,9 @@ def run(
     /,
     *,
     trust: bool = False,
-    approve: Approve = "never",
     request_id: str = "",
-    lease: Lease = 5.0,
+    model: ModelWords = ANY_MODEL,
+    drive: DriveWords = DRIVE,
     common: Common = COMMON,
 ) -> int:
     """Run a task to its end, or to where it waits for a person.
@@ -38,15 +53,16 @@ def run(
     Args:
         path: The task file, or a folder that holds task.toml.
         trust: Trust the folder's code as it is now, without asking.
-        approve: Whether to ask at this terminal, by a key press, for what the run waits for; it is answered from another process otherwise.
         request_id: The same id gives the same run.
-        lease: Seconds that the run stays ours without a sign of life.
+        model: Which model decides, in place of the task's planner.
+        drive: How the run is driven.
         common: Store and output.
     """
     from checkrein.cli.commands.run import RunOptions, run as command
 
-    asks = approve == "ask"
-    options = RunOptions(path=path, trust=trust, request_id=request_id, lease_seconds=lease, asks=asks)
+    options = RunOptions(
+        path=path, trust=trust, request_id=request_id, lease_seconds=drive.lease, asks=drive.asks, model=model.choice()
+    )
     return perform(command(common.invocation(), options))
 
 
@@ -56,9 +72,9 @@ def resume(
     /,
     *,
     trust: bool = False,
-    approve: Approve = "never",
     task: Path | None = None,
-    lease: Lease = 5.0,
+    model: ModelWords = ANY_MODEL,
+    drive: DriveWords = DRIVE,
     common: Common = COMMON,
 ) -> int:
     """Go on with a run that was left: killed, handed back, or answered.
@@ -68,14 +84,15 @@ def resume(
     Args:
         run: The run's id, or its beginning.
         trust: Trust the task's code as it is now, and let the run go on with it.
-        approve: Whether to ask at this terminal, by a key press, for what the run waits for; it is answered from another process otherwise.
         task: Where the task file is now.
-        lease: Seconds that the run stays ours without a sign of life.
+        model: Which model decides from here on; without it the one that the run was stored with, or the task's planner.
+        drive: How the run is driven.
         common: Store and output.
     """
     from checkrein.cli.commands.resume import ResumeOptions, resume as command
 
-    options = ResumeOptions(run=run, task=task, trust=trust, lease_seconds=lease, asks=approve == "ask")
+    choice = model.choice(goes_on=True)
+    options = ResumeOptions(run=run, task=task, trust=trust, lease_seconds=drive.lease, asks=drive.asks, model=choice)
     return perform(command(common.invocation(), options))
 
 
@@ -102,8 +119,8 @@ def fork(
     *,
     how: Fork = Fork(),
     trust: bool = False,
-    approve: Approve = "never",
-    lease: Lease = 5.0,
+    model: ModelWords = ANY_MODEL,
+    drive: DriveWords = DRIVE,
     common: Common = COMMON,
 ) -> int:
     """Start a new run from the first events of another one, and go on with it: what they did is kept and not done again.
@@ -114,15 +131,17 @@ def fork(
         run: The run's id, or its beginning.
         how: Where, and what is different.
         trust: Trust the task's code as it is now, and let the fork go on with it.
-        approve: Whether to ask at this terminal, by a key press, for what the fork waits for; it is answered from another process otherwise.
-        lease: Seconds that the fork stays ours without a sign of life.
+        model: Which model decides in the fork; without it the one that the run was stored with, or the task's planner.
+        drive: How the fork is driven.
         common: Store and output.
     """
     from dataclasses import asdict
 
     from checkrein.cli.commands.fork import ForkOptions, fork as command
 
-    options = ForkOptions(run=run, **asdict(how), trust=trust, lease_seconds=lease, asks=approve == "ask")
+    options = ForkOptions(
+        run=run, **asdict(how), trust=trust, lease_seconds=drive.lease, asks=drive.asks, model=model.choice()
+    )
     return perform(command(common.invocation(), options))
 
 
@@ -134,6 +153,7 @@ def worker(
     once: bool = False,
     trust: bool = False,
     lease: Lease = 5.0,
+    model: ModelWords = ANY_MODEL,
     common: Common = COMMON,
 ) -> int:
     """Advance every run of some tasks until Ctrl-C or SIGTERM, which end it cleanly.
@@ -144,18 +164,19 @@ def worker(
         once: End when no run is left to advance.
         trust: Trust the folders' code as it is now, without asking.
         lease: Seconds that a run stays ours without a sign of life.
+        model: Which model decides; without it the one that each run was stored with, or its task's planner.
         common: Store and output.
     """
     from checkrein.cli.commands.worker import WorkOptions, work
 
-    options = WorkOptions(paths=(path, *more), once=once, trust=trust, lease_seconds=lease)
+    options = WorkOptions(paths=(path, *more), once=once, trust=trust, lease_seconds=lease, model=model.choice())
     return perform(work(common.invocation(), options))
 
 
 @app.command(group=WORK, sort_key=4)
 def chat(
     *,
-    model: str = "",
+    model: ModelWords = ANY_MODEL,
     script: Path | None = None,
     json_lines: Annotated[bool, Parameter(name="--json")] = False,
 ) -> int:
@@ -164,13 +185,13 @@ def chat(
     At a terminal Enter sends, and steers while the agent works; Alt+Enter follows up; Esc cancels and gives queued text back; Ctrl-D leaves. Elsewhere each line of input is a prompt.
 
     Args:
-        model: An installed model, as PROVIDER or PROVIDER/MODEL.
+        model: Which model answers.
         script: A file of scripted replies, which needs no model.
         json_lines: Print the events as JSON objects, one per line, and nothing else on stdout.
     """
     from checkrein.cli.commands.chat import ChatOptions, chat as command
 
-    return perform(command(ChatOptions(model=model, script=script, json_lines=json_lines)))
+    return perform(command(ChatOptions(model=model.choice(), script=script, json_lines=json_lines)))
 
 
 @app.command(name="list", group=LOOK, sort_key=5)
@@ -269,16 +290,30 @@ def trust(path: Path, /, *, common: Common = COMMON) -> int:
 
 
 @app.command(group=SETUP, sort_key=15)
-def doctor(path: Path | None = None, /, *, common: Common = COMMON) -> int:
+def models(provider: str = "", /, *, common: Common = COMMON) -> int:
+    """List who serves models, what each needs, and whether it is there; with PROVIDER the models whose price is known.
+
+    Args:
+        provider: One of those that are listed without it.
+        common: Store and output.
+    """
+    from checkrein.cli.commands.models import models as command
+
+    return perform(command(common.invocation(), provider))
+
+
+@app.command(group=SETUP, sort_key=16)
+def doctor(path: Path | None = None, /, *, online: bool = False, common: Common = COMMON) -> int:
     """Say what this installation has, what is wrong with it, and what mends that.
 
     Args:
         path: A task whose workspace is looked at too.
+        online: Ask the providers whose key is set whether they take it; costs nothing.
         common: Store and output.
     """
     from checkrein.cli.commands.doctor import doctor as command
 
-    return perform(command(common.invocation(), path))
+    return perform(command(common.invocation(), path, online=online))
 
 
 COMMANDS: dict[str, Callable[..., object]] = {
@@ -294,6 +329,7 @@ COMMANDS: dict[str, Callable[..., object]] = {
     "verify": verify,
     **SPEAKING,
     "trust": trust,
+    "models": models,
     "doctor": doctor,
 }
 """Every command by name, in the order of the help."""

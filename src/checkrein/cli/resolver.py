@@ -1,7 +1,7 @@
 """The composition of a task: what its names mean.
 
-`file.py:attr` is the task's own code, from the trusted folder; every other name is looked up among the installed entry points of the groups `checkrein.tools` and
-`checkrein.checks`, where the shipped ones are registered too. Nothing is ever imported by a name that is in neither place.
+`file.py:attr` is the task's own code, from the trusted folder; every other name is looked up among the installed entry points of the groups `checkrein.tools`,
+`checkrein.checks` and `checkrein.models`, where the shipped ones are registered too. Nothing is ever imported by a name that is in neither place.
 """
 
 import difflib
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Final, TypeVar, cast
+from typing import Final, Protocol, TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -19,6 +19,7 @@ from checkrein.cli.unchanged import Unchanged, names_task_folder
 from checkrein.errors import MissingExtra, TaskError
 from checkrein.harness.permission import Policy
 from checkrein.harness.planners import Planner
+from checkrein.ports.model import Model
 from checkrein.ports.tool import Tool
 from checkrein.ports.verifier import Verifier
 from checkrein.runs.task import InstallHooks, Task
@@ -44,6 +45,30 @@ _TOOLS: Final = "checkrein.tools"
 _CHECKS: Final = "checkrein.checks"
 
 
+class MakesModels(Protocol):
+    """Makes the models that task files name."""
+
+    def for_file(self, name: str, settings: Mapping[str, object]) -> Model:
+        """Return the model of that name.
+
+        Raises:
+            CheckreinError: it cannot be made.
+        """
+        ...
+
+    def for_child(self) -> "MakesModels":
+        """Return what makes the models of the task's children."""
+        ...
+
+    def planning(self, task: Task) -> Task:
+        """Return a task with its model as planner, if it names one.
+
+        Raises:
+            CheckreinError: it cannot be made.
+        """
+        ...
+
+
 class FolderResolver:
     """Gives objects for the names in one task file.
 
@@ -51,10 +76,19 @@ class FolderResolver:
         folder: the folder that holds it.
         root: the folder that was hashed, when the file is that of a child.
         above: the task files that have this one among their children.
+        models: makes the model that the file names; None when none may be named.
     """
 
-    def __init__(self, folder: TaskFolder, *, root: TaskFolder | None = None, above: tuple[Path, ...] = ()) -> None:
+    def __init__(
+        self,
+        folder: TaskFolder,
+        *,
+        root: TaskFolder | None = None,
+        above: tuple[Path, ...] = (),
+        models: "MakesModels | None" = None,
+    ) -> None:
         self._folder = folder
+        self._models = models
         self._root = root or folder
         self._above = (*above, folder.file)
 
@@ -71,6 +105,18 @@ class FolderResolver:
             TaskError: its file cannot be imported.
         """
         return cast("Planner", self._callable(name, "task.planner"))
+
+    def model(self, name: str, settings: Mapping[str, object]) -> Model:
+        """Return the model of that name.
+
+        Raises:
+            LookupError: no model may be named here.
+            CheckreinError: it cannot be made.
+        """
+        if self._models is None:
+            msg = "whoever loads the task makes no models"
+            raise LookupError(msg)
+        return self._models.for_file(name, settings)
 
     def policy(self, name: str) -> Policy:
         """Return the policy of that name.
@@ -105,8 +151,10 @@ class FolderResolver:
         if folder.file in self._above:
             msg = f"{name} is the task itself, or has it among its children"
             raise LookupError(msg)
-        resolver = FolderResolver(folder, root=self._root, above=self._above)
+        models = None if self._models is None else self._models.for_child()
+        resolver = FolderResolver(folder, root=self._root, above=self._above, models=models)
         task = load_task(folder.file, resolver, self._folder.files[name])
+        task = task if models is None else models.planning(task)
         return replace(task, source=str(self._root.file))
 
     def _callable(self, name: str, key: str) -> object:
@@ -163,7 +211,7 @@ def _folder_of(whole: TaskFolder, name: str) -> TaskFolder:
 
 
 def brings_code(folder: TaskFolder) -> bool:
-    """Tell whether anything of the folder would be run: Python files, names of its own code, or checks whose options are commands."""
+    """Tell whether the folder would have anything done by itself: Python files, names of its own code, checks whose options are commands, or a model, which is asked at an address."""
     if any(name.endswith(".py") for name in folder.files):
         return True
     task, checks = folder.data.get("task"), folder.data.get("check", [])
@@ -172,6 +220,8 @@ def brings_code(folder: TaskFolder) -> bool:
         table = cast("Mapping[str, object]", task)
         if table.get("children"):
             return True  # their files are not looked into
+        if "model" in table or "model" in folder.data:
+            return True  # it is asked in the user's name and for the user's money, where the folder says
         tools = table.get("tools", [])
         names += [
             table.get("planner"),

@@ -6,6 +6,7 @@ The order is the promise: the folder is hashed before anything of it is imported
 from pathlib import Path
 
 from checkrein.cli.exits import Refused, Usage
+from checkrein.cli.models import Models
 from checkrein.cli.places import state_folder
 from checkrein.cli.resolver import FolderResolver, brings_code
 from checkrein.cli.screen import Screen, shown
@@ -29,31 +30,41 @@ def read_folder(path: Path) -> TaskFolder:
     return take_folder(task_file_of(path))
 
 
-def load_trusted(path: Path, screen: Screen, *, trust: bool) -> Task:
+def load_trusted(path: Path, screen: Screen, *, trust: bool, models: Models | None = None) -> Task:
     """Return the task at a path, once it is trusted.
 
     Args:
         path: a task file, or a folder that holds `task.toml`.
         screen: says what is trusted, and asks if it may.
         trust: trust what is there now without asking.
+        models: makes the model that plans it, if the command line or the task names one.
 
     Raises:
         UntrustedTask: it brings code that nobody has trusted; nothing was imported.
         TaskError: the task is invalid.
+        Usage: its model cannot be made.
         OSError: a folder cannot be read, or the list of trusted tasks cannot be written.
     """
     folder = read_folder(path)
     demand_trust(folder, screen, trust=trust, command=("run", str(path), "--trust"))
-    return compose(folder)
+    return compose(folder, models)
 
 
-def compose(folder: TaskFolder) -> Task:
+def compose(folder: TaskFolder, models: Models | None = None) -> Task:
     """Return the task of a folder that is trusted.
+
+    Args:
+        folder: what was read.
+        models: makes the model that plans it, if the command line or the task names one.
 
     Raises:
         TaskError: the task is invalid.
+        Usage: its model cannot be made.
     """
-    return load_task(folder.file, FolderResolver(folder), folder.files[folder.file.name])
+    models = models or Models()
+    return models.planning(
+        load_task(folder.file, FolderResolver(folder, models=models), folder.files[folder.file.name])
+    )
 
 
 def demand_trust(folder: TaskFolder, screen: Screen, *, trust: bool, command: tuple[str, ...]) -> None:

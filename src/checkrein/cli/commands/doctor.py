@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -20,8 +21,13 @@ from checkrein.cli.tasks import read_folder
 from checkrein.cli.trust import TrustList
 from checkrein.clock import SystemClock
 from checkrein.errors import CheckreinError
+from checkrein.providers.failures import redacted
+from checkrein.providers.reach import headers_of, list_url, reach
+from checkrein.providers.registry import PROVIDERS, Provider
 
 __all__ = ["Finding", "doctor"]
+
+_REACH_SECONDS: Final = 3.0
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -38,14 +44,21 @@ class Finding(msgspec.Struct, frozen=True):
     fix: str = ""
 
 
-async def doctor(invocation: Invocation, path: Path | None) -> Exit:
-    """Look at everything; the code is 0 when nothing is wrong."""
+async def doctor(invocation: Invocation, path: Path | None, *, online: bool = False) -> Exit:
+    """Look at everything; the code is 0 when nothing is wrong.
+
+    Args:
+        invocation: store and screen.
+        path: a task whose workspace is looked at too.
+        online: ask the providers whose key is set; without it only the address that was set for a compatible server is asked.
+    """
     screen = invocation.screen
     findings = [
         *_versions(),
         await _store(invocation),
         _trust(),
         *_extras(),
+        *[await _provider(provider, online=online) for provider in PROVIDERS.values()],
         _terminal(screen),
         _workspace(path or Path()),
     ]
@@ -102,6 +115,24 @@ def _extras() -> Iterator[Finding]:
             yield Finding(f"extra {extra}", f"not installed; to have it: pip install 'checkrein[{extra}]'")
         else:
             yield Finding(f"extra {extra}", "installed")
+
+
+async def _provider(provider: Provider, *, online: bool) -> Finding:
+    """Say whether a provider is configured, and whether it can be reached; that none is configured is no fault."""
+    name = f"model {provider.name}"
+    key = os.environ.get(provider.key_variable, "").strip()
+    url = os.environ.get(provider.url_variable, "").strip() or provider.base_url
+    state = f"{provider.key_variable} is {'set' if key else 'not set'}"
+    if not url or (provider.needs_key and not key):
+        needed = provider.key_variable if provider.needs_key else f"{provider.url_variable}, or -c base_url=…"
+        return Finding(name, f"not configured; it needs {needed}")
+    if provider.needs_key and not online:
+        return Finding(name, f"{state}; not asked: --online asks whether it is taken")
+    found = await reach(list_url(provider, url), headers_of(provider, key), seconds=_REACH_SECONDS, secret=key)
+    text = f"{redacted(url, (key,))} {found.text}; {state}"
+    if found.is_there:
+        return Finding(name, text)
+    return Finding(name, text, f"start the server, or correct {provider.url_variable} and {provider.key_variable}")
 
 
 def _terminal(screen: Screen) -> Finding:

@@ -1,5 +1,6 @@
 """`fork`: start a new run from the first events of another one, say what was kept and what may be done again, and advance the new run."""
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from checkrein.cli.endings import print_end
 from checkrein.cli.exits import Exit, Usage
 from checkrein.cli.figures import counted
 from checkrein.cli.invocation import Invocation
+from checkrein.cli.models import ModelChoice, Models, stored_choice
 from checkrein.cli.places import user_name
 from checkrein.cli.screen import Screen, shown
 from checkrein.cli.shapes import cut_record, fork_record
@@ -37,6 +39,7 @@ class ForkOptions(msgspec.Struct, frozen=True, kw_only=True):
         request_id: the same id gives the same fork; `""` for a new one.
         lease_seconds: how long the fork stays ours without a renewal.
         asks: ask the person at the terminal for what the fork waits for.
+        model: which model plans the fork; none for that of the run, or the task's own planner.
     """
 
     run: str
@@ -47,6 +50,7 @@ class ForkOptions(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str
     lease_seconds: float
     asks: bool = False
+    model: ModelChoice = ModelChoice()
 
 
 async def fork(invocation: Invocation, options: ForkOptions) -> Exit:
@@ -64,12 +68,14 @@ async def fork(invocation: Invocation, options: ForkOptions) -> Exit:
     if options.at is None and (options.message or options.task or options.request_id or options.trust):
         msg = "say with --at how many events to keep; without any other option the offsets that are possible are listed"
         raise Usage(msg)
-    async with invocation.store() as store:
+    async with invocation.store() as store, contextlib.AsyncExitStack() as stack:
         run_id = await invocation.find(store, options.run)
         forks = Forks(store, clock=invocation.clock, ids=invocation.ids, actor=f"user:{user_name()}")
         if options.at is None:
             return await _list(invocation.screen, forks, run_id)
-        task = await _task_for(invocation, store, run_id, options)
+        models = Models(options.model.over(stored_choice((await invocation.state(store, run_id)).task)))
+        stack.push_async_callback(models.aclose)
+        task = await _task_for(invocation, store, run_id, options, models)
         made = await forks.fork(
             run_id, task, at=options.at, message=options.message, request_id=options.request_id
         )  # fmt: skip
@@ -87,7 +93,7 @@ async def _list(screen: Screen, forks: Forks, run_id: str) -> Exit:
     return Exit.SUCCEEDED
 
 
-async def _task_for(invocation: Invocation, store: RunStore, run_id: str, options: ForkOptions) -> Task:
+async def _task_for(invocation: Invocation, store: RunStore, run_id: str, options: ForkOptions, models: Models) -> Task:
     """Return the task that the fork goes on with, once it may run: a named one like any task, the run's own only with code that the run has had, unless it is trusted now."""
     screen = invocation.screen
     view = RunView(run_id)
@@ -97,7 +103,7 @@ async def _task_for(invocation: Invocation, store: RunStore, run_id: str, option
     if options.task is None and not options.trust and folder.code_hash not in _hashes(view, events):
         refuse_other_code(view.folded, folder.code_hash, folder.folder, screen, again)
     demand_trust(folder, screen, trust=options.trust, command=again)
-    return compose(folder)
+    return compose(folder, models)
 
 
 def _hashes(view: RunView, events: Sequence[Event]) -> set[str]:

@@ -3,6 +3,7 @@
 Nothing is appended unless somebody may go on: not when the run rests, not when its task's code is another one, not while another worker lives.
 """
 
+import contextlib
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,7 @@ from checkrein.cli.endings import print_end
 from checkrein.cli.exits import Exit, Refused
 from checkrein.cli.figures import is_held
 from checkrein.cli.invocation import Invocation
+from checkrein.cli.models import ModelChoice, Models, stored_choice
 from checkrein.cli.questions import questions_of
 from checkrein.cli.tasks import compose, demand_trust, home_of, read_folder, refuse_other_code
 from checkrein.cli.view import RunView
@@ -34,6 +36,7 @@ class ResumeOptions(msgspec.Struct, frozen=True, kw_only=True):
         trust: trust the folder's code as it is now, and let the run go on with it.
         lease_seconds: how long the run stays ours without a renewal.
         asks: ask the person at the terminal for what the run waits for.
+        model: which model plans it from here on; none for that of the run.
     """
 
     run: str
@@ -41,6 +44,7 @@ class ResumeOptions(msgspec.Struct, frozen=True, kw_only=True):
     trust: bool
     lease_seconds: float
     asks: bool = False
+    model: ModelChoice = ModelChoice()
 
 
 async def resume(invocation: Invocation, options: ResumeOptions) -> Exit:
@@ -49,12 +53,13 @@ async def resume(invocation: Invocation, options: ResumeOptions) -> Exit:
     Raises:
         Refused: the task's code is another one and was not accepted; nothing was appended.
         UntrustedTask: nobody has trusted the code; nothing was imported.
-        Usage: the task is not where it was.
+        Usage: the task is not where it was, or the model cannot be made.
+        TaskError: the model's key is missing; nothing was appended.
         CheckreinError: as `Driving.drive`.
         OSError: likewise.
     """
     screen = invocation.screen
-    async with invocation.store() as store:
+    async with invocation.store() as store, contextlib.AsyncExitStack() as stack:
         run_id = await invocation.find(store, options.run)
         view = RunView(run_id)
         view.take_all(await store.read(run_id))
@@ -65,7 +70,11 @@ async def resume(invocation: Invocation, options: ResumeOptions) -> Exit:
         if not options.trust:
             refuse_other_code(state, folder.code_hash, folder.folder, screen)
         demand_trust(folder, screen, trust=options.trust, command=("resume", run_id, "--trust"))
-        task = _named(compose(folder), state)
+        models = Models(options.model.over(stored_choice(state.task)))
+        stack.push_async_callback(models.aclose)
+        whole = compose(folder, models)
+        task = _named(whole, state)
+        task = task if task is whole else models.planning(task)
         await _accept_code(invocation, store, state=state, task=task)
         how = DrivingOptions("resume", options.lease_seconds, options.asks)
         return await Driving(invocation, store, view=view, task=task, options=how).drive()

@@ -1,15 +1,17 @@
 """`worker`: claim and advance every run of some tasks, until told to stop."""
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from checkrein.cli.exits import Exit
+from checkrein.cli.exits import Exit, Usage
 from checkrein.cli.figures import local_time
 from checkrein.cli.invocation import Invocation
+from checkrein.cli.models import ModelChoice, Models
 from checkrein.cli.screen import Screen, shown
 from checkrein.cli.shapes import event_record
 from checkrein.cli.signals import heeding
@@ -36,12 +38,14 @@ class WorkOptions(msgspec.Struct, frozen=True, kw_only=True):
         once: end when no run can be claimed.
         trust: trust the folders' code as it is now.
         lease_seconds: how long a run stays ours without a renewal.
+        model: which model plans the runs; none for that of each run, or its task's own planner.
     """
 
     paths: tuple[Path, ...]
     once: bool
     trust: bool
     lease_seconds: float
+    model: ModelChoice = ModelChoice()
 
 
 async def work(invocation: Invocation, options: WorkOptions) -> Exit:
@@ -50,12 +54,17 @@ async def work(invocation: Invocation, options: WorkOptions) -> Exit:
     Raises:
         UntrustedTask: a task brings code that nobody has trusted; nothing was imported.
         TaskError: a task is invalid, or two have the same name.
+        Usage: a record is wanted, or the model cannot be made.
         StoreError: the store cannot be opened.
     """
     screen = invocation.screen
-    tasks = [load_trusted(path, screen, trust=options.trust) for path in options.paths]
+    if options.model.record is not None:
+        msg = "--record: a worker advances several runs at once; record one with run or resume"
+        raise Usage(msg)
+    models = Models(options.model)
+    tasks = [load_trusted(path, screen, trust=options.trust, models=models) for path in options.paths]
     name = f"worker-{os.getpid()}"
-    async with invocation.store(must_exist=False) as store:
+    async with contextlib.aclosing(models), invocation.store(must_exist=False) as store:
         worker = Worker(
             store=store,
             tasks=tasks,

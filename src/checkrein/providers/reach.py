@@ -1,0 +1,92 @@
+"""Whether a provider can be reached: one request for the list of its models, which costs nothing.
+
+The invariant: it ends within its bound, whatever the server does, and what it says holds no key.
+"""
+
+import asyncio
+import contextlib
+from typing import Final
+
+import msgspec
+
+from checkrein.providers.failures import redacted
+from checkrein.providers.registry import Provider
+
+__all__ = ["Reached", "headers_of", "list_url", "reach"]
+
+_MOST_BYTES: Final = 4 * 1024 * 1024
+_OK: Final = 200
+
+
+class Reached(msgspec.Struct, frozen=True):
+    """What came of asking.
+
+    Attributes:
+        is_there: the server listed its models.
+        text: what it said, or what went wrong.
+        models: their names.
+    """
+
+    is_there: bool
+    text: str
+    models: tuple[str, ...] = ()
+
+
+class _Item(msgspec.Struct):
+    id: str = ""
+
+
+class _Listed(msgspec.Struct):
+    data: list[_Item] = []
+
+
+def headers_of(provider: Provider, key: str) -> dict[str, str]:
+    """Return what authorises a request to a provider."""
+    if not key:
+        return {}
+    if provider.name == "anthropic":
+        return {"x-api-key": key, "anthropic-version": "2023-06-01"}
+    return {"authorization": f"Bearer {key}"}
+
+
+def list_url(provider: Provider, base_url: str) -> str:
+    """Return where a provider lists its models."""
+    version = "/v1" if provider.name == "anthropic" else ""
+    return f"{base_url.rstrip('/')}{version}/models"
+
+
+async def reach(url: str, headers: dict[str, str], *, seconds: float, secret: str = "") -> Reached:
+    """Ask for the list of models.
+
+    Args:
+        url: where it is.
+        headers: what authorises the request.
+        seconds: how long it may take in all.
+        secret: what must not show in the text.
+    """
+    try:
+        import httpx2
+    except ImportError:
+        return Reached(is_there=False, text="not asked: the extra `models` is not installed")
+    try:
+        async with (
+            asyncio.timeout(seconds),
+            httpx2.AsyncClient(timeout=seconds) as client,
+            client.stream("GET", url, headers=headers) as response,
+        ):
+            status, body = response.status_code, b""
+            async for piece in response.aiter_bytes():
+                body += piece
+                if len(body) > _MOST_BYTES:
+                    break
+    except TimeoutError:
+        return Reached(is_there=False, text=f"no answer within {seconds:g} s")
+    except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
+        return Reached(is_there=False, text=redacted(f"cannot be reached: {error}", (secret,)))
+    if status != _OK:
+        return Reached(is_there=False, text=f"answers with status {status}")
+    listed = _Listed()
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+        listed = msgspec.json.decode(body, type=_Listed)
+    names = tuple(redacted(item.id, (secret,)) for item in listed.data if item.id)
+    return Reached(is_there=True, text=f"answers, and lists {len(names)} models", models=names)
