@@ -199,11 +199,14 @@ class _Items:
         return [*self._items]
 
     def _think(self, block: Thinking) -> None:
+        phase = phase_of(block)
+        if phase:
+            self._end_text(phase)
         item = reasoning_of(block)
-        self._end_text(phase_of(block))
         if item is None:
             return
         if self._keeps_encrypted if item.get("encrypted_content") else self._keeps_plain:
+            self._end_text()
             self._items.append(dict(item))
 
     def _end_text(self, phase: str = "") -> None:
