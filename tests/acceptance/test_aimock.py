@@ -56,8 +56,8 @@ async def test_a_loop_of_two_turns_with_parallel_calls_comes_to_its_end(
     assert sorted(added) == [3, 70, 73]
     spoken = [spoken_by(message) for message in result.messages if isinstance(message, AssistantMessage)]
     assert spoken[:2] == [
-        (Text("Two at once."), call("one", a=1, b=2), call("two", a=30, b=40)),
-        (call("three", a=3, b=70), ToolCall("call_four", "fail", {})),
+        (Text("Two at once."), add_call("one", 1, 2), add_call("two", 30, 40)),
+        (add_call("three", 3, 70), ToolCall("call_four", "fail", {})),
     ]
     results = [message for message in result.messages if isinstance(message, ToolResult)]
     assert [(item.tool_call_id, item.is_error) for item in results] == [
@@ -75,5 +75,5 @@ def spoken_by(message: AssistantMessage) -> tuple[ContentBlock, ...]:
     return tuple(block for block in message.content if not isinstance(block, Thinking))
 
 
-def call(number: str, **arguments: int) -> ToolCall:
-    return ToolCall(f"call_{number}", "add", arguments)
+def add_call(number: str, a: int, b: int) -> ToolCall:
+    return ToolCall(f"call_{number}", "add", {"a": a, "b": b})

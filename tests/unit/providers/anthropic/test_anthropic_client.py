@@ -32,20 +32,20 @@ def stopped(reason: str) -> bytes:
     return sse({"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 2}}, STOP)
 
 
-def piece(**delta: str) -> Mapping[str, object]:
+def piece(delta: Mapping[str, object]) -> Mapping[str, object]:
     return {"type": "content_block_delta", "index": 0, "delta": delta}
 
 
-def begin(**block: object) -> Mapping[str, object]:
+def begin(block: Mapping[str, object]) -> Mapping[str, object]:
     return {"type": "content_block_start", "index": 0, "content_block": block}
 
 
 END_BLOCK = {"type": "content_block_stop", "index": 0}
-BEGUN = sse(START, begin(type="text", text=""), piece(type="text_delta", text="Hel"))
-END = sse(piece(type="text_delta", text="lo"), END_BLOCK) + stopped("end_turn")
+BEGUN = sse(START, begin({"type": "text", "text": ""}), piece({"type": "text_delta", "text": "Hel"}))
+END = sse(piece({"type": "text_delta", "text": "lo"}), END_BLOCK) + stopped("end_turn")
 WHOLE = Answer((BEGUN, END))
-INPUT = piece(type="input_json_delta", partial_json='{"a":1,"b":2}')
-CALLING = sse(START, begin(type="tool_use", id="toolu_1", name="add", input={}))
+INPUT = piece({"type": "input_json_delta", "partial_json": '{"a":1,"b":2}'})
+CALLING = sse(START, begin({"type": "tool_use", "id": "toolu_1", "name": "add", "input": None}))
 CALLED = CALLING + sse(INPUT, END_BLOCK)
 CALLED_WHOLE = Answer((CALLED, stopped("tool_use")))
 PING = sse(WireEvent("ping", '{"type": "ping"}'))
