@@ -76,6 +76,10 @@ class Key:
         msg = "a key is not stored"
         raise TypeError(msg)
 
+    def shows_in(self, text: str) -> bool:
+        """Tell whether a text holds the secret, as the answer of a server may that repeats it."""
+        return bool(self._text) and self._text in text
+
     def reveal(self) -> str:
         """Return the secret."""
         return self._text
@@ -243,7 +247,7 @@ class WireModel:
             failed = self._converted(error, attempt)
             if failed is error:
                 raise
-            raise failed from error
+            raise failed from (None if self._access.key.shows_in(str(error)) else error)
         finally:
             forget()
             watch.stop()

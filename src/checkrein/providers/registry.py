@@ -15,7 +15,7 @@ from checkrein.providers.anthropic.client import ANTHROPIC_MESSAGES
 from checkrein.providers.chat.client import COMPATIBLE_CHAT, OPENAI_CHAT
 from checkrein.providers.model import Access, Key, WireModel, WireParts
 from checkrein.providers.responses.client import COMPATIBLE_RESPONSES, OPENAI_RESPONSES
-from checkrein.providers.settings import ProviderSettings, read_settings
+from checkrein.providers.settings import ProviderSettings, check_address, read_settings
 from checkrein.providers.stops import Wire
 
 __all__ = ["PROVIDERS", "Provider", "access_of", "anthropic", "compatible", "keys_of_environment", "openai"]
@@ -110,6 +110,7 @@ def access_of(provider: Provider, name: str, settings: ProviderSettings) -> Acce
     if not url:
         fix = f"say -c base_url=http://…, or set {provider.url_variable}"
         raise TaskError(source, "base_url", "nothing says where the server is", fix)
+    check_address(url, source)
     key = os.environ.get(provider.key_variable, "").strip()
     if not key and provider.needs_key:
         fix = f"set it in the environment, which is the only place a key is read from: export {provider.key_variable}=…"

@@ -11,7 +11,7 @@ import msgspec
 from checkrein.errors import InvalidJson, ModelError, TaskError
 from checkrein.values import JsonObject, clean_text, parse_json
 
-__all__ = ["ProviderSettings", "read_settings", "settings_of_request"]
+__all__ = ["ProviderSettings", "check_address", "read_settings", "settings_of_request"]
 
 _SOURCE: Final = "-c"
 
@@ -74,7 +74,8 @@ def read_settings(given: Mapping[str, object], *, source: str = _SOURCE) -> Prov
             settings = _with(settings, {key: value})
         except (msgspec.ValidationError, InvalidJson) as error:
             raise TaskError(source, key, str(error), "correct the value") from error
-    _check_address(settings.base_url, source)
+    if settings.base_url:
+        check_address(settings.base_url, source)
     return settings
 
 
@@ -114,6 +115,13 @@ def _object(kind: type[object], value: object) -> object:
     return JsonObject(cast("Mapping[str, object]", plain))
 
 
-def _check_address(url: str, source: str) -> None:
-    if url and not url.lower().startswith(("http://", "https://")):
+def check_address(url: str, source: str) -> None:
+    """Refuse what is no address of a server, or holds a secret.
+
+    Raises:
+        TaskError: it is none, or names a user; the address itself is not shown then.
+    """
+    if not url.lower().startswith(("http://", "https://")):
         raise TaskError(source, "base_url", "is no address", "write it as http://… or https://…")
+    if "@" in url.partition("://")[2].partition("/")[0]:
+        raise TaskError(source, "base_url", "names a user", "leave that out: a key comes from the environment")

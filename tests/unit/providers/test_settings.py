@@ -52,6 +52,7 @@ def test_texts_of_a_command_line_become_what_a_setting_needs() -> None:
         ("tool_choice", "maybe", "Invalid enum"),
         ("base_url", "localhost:8000", "write it as http"),
         ("base_url", "file:///etc/passwd", "write it as http"),
+        ("base_url", "https://me:word@host/v1", "names a user"),
         ("response_schema", "[1]", "no JSON object"),
         ("response_schema", "{", "not JSON"),
         ("response_name", "a b", "regex"),
@@ -95,5 +96,9 @@ def test_an_address_of_somebody_else_has_no_price_of_the_provider(monkeypatch: p
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:2/v1")
     other = access_of(PROVIDERS["openai"], "m", read_settings({}))
     assert (other.base_url, other.provider) == ("http://127.0.0.1:2/v1", "")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://me:word@127.0.0.1:2/v1")
+    with pytest.raises(TaskError) as caught:
+        access_of(PROVIDERS["openai"], "m", read_settings({}))
+    assert "word" not in str(caught.value)
     said = access_of(PROVIDERS["openai"], "m", read_settings({"base_url": "http://127.0.0.1:3/v1"}))
     assert said.base_url == "http://127.0.0.1:3/v1"

@@ -63,7 +63,7 @@ def test_blocks_stand_in_the_order_in_which_they_began() -> None:
     assert blocks.thinking("r", "", signature="s") == []
     assert blocks.text("empty", "") == []
     assert blocks.content() == (Thinking("hm", "s"), ToolCall("c1", "add", {"a": 1}), Text("ab"))
-    assert blocks.has_calls
+    assert [blocks.has_calls, Blocks("request-001").has_calls] == [True, False]
 
 
 def test_blocks_refuse_what_does_not_fit_together() -> None:
