@@ -105,7 +105,7 @@ class ModelPlanner:
         Raises:
             asyncio.CancelledError: it is not wanted any more.
         """
-        return await summarise(self._model, asked, signal, settings=self._settings)
+        return await summarise(self._model, asked, signal)
 
     def _publisher(self, attempt: int) -> Callable[[str, Chunk], None]:
         tell = self._on_chunk

@@ -13,7 +13,7 @@ import msgspec
 from checkrein.errors import ModelError
 from checkrein.messages import Image, Message, Text, ToolCall, ToolResult, Usage, UserMessage
 from checkrein.ports.model import ToolSchema
-from checkrein.values import shorten
+from checkrein.values import JsonObject, shorten
 
 __all__ = [
     "CONTEXT_CODE",
@@ -65,6 +65,7 @@ class Compaction(msgspec.Struct, frozen=True, kw_only=True):
         tries: summaries of no use after which it is given up.
         summary_tokens: how long a summary is meant to be.
         instructions: what the model is told to do.
+        settings: the provider's settings for requests for summaries; those of other requests (a schema for the answer, a tool that must be called) are not sent with them.
         count: counts tokens; an estimate when the model's own tokenizer is not at hand.
 
     Raises:
@@ -78,6 +79,7 @@ class Compaction(msgspec.Struct, frozen=True, kw_only=True):
     tries: int = 3
     summary_tokens: int = 2_000
     instructions: str = _INSTRUCTIONS
+    settings: JsonObject = JsonObject()
     count: TokenCounter = estimated_tokens
 
     def __post_init__(self) -> None:

@@ -181,7 +181,7 @@ class CompactingModel:
             tried = len(reasons)
             request_id = f"{request.id}-summary-{number}.{tried + 1}"
             asked = SummaryAsked(request_id, f"summary-{number}", cut, compaction, tried)
-            summary = await summarise(self._summariser, asked, signal, settings=request.settings)
+            summary = await summarise(self._summariser, asked, signal)
             self._owed, self.usage = sum_of(self._owed, summary.usage), sum_of(self.usage, summary.usage)
             if summary.error is not None:
                 raise summary.error

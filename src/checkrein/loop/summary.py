@@ -19,7 +19,6 @@ from checkrein.messages import Usage, UserMessage
 from checkrein.ports.model import Chunk, Model, ModelRequest, ModelStream
 from checkrein.ports.tool import CancelSignal
 from checkrein.tools.results import describe_error
-from checkrein.values import JsonObject
 
 __all__ = ["Summary", "SummaryAsked", "read_response", "summarise"]
 
@@ -94,14 +93,14 @@ def _is_models_own(error: BaseException, signal: CancelSignal) -> bool:
     return isinstance(error, (Exception, SystemExit))
 
 
-async def summarise(model: Model, asked: SummaryAsked, signal: CancelSignal, *, settings: JsonObject) -> Summary:
+async def summarise(model: Model, asked: SummaryAsked, signal: CancelSignal) -> Summary:
     """Ask a model once for a summary.
 
     Raises:
         asyncio.CancelledError: it is not wanted any more.
     """
     question = summary_request(asked.cut, asked.compaction, tried=asked.tried)
-    request = ModelRequest(asked.request_id, (question,), (), settings)
+    request = ModelRequest(asked.request_id, (question,), (), asked.compaction.settings)
     collector = ResponseCollector(request, _LIMITS, _unheard)
     try:
         await read_response(model, request, signal, collector)

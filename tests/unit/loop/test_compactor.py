@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 
 import pytest
+from msgspec.structs import replace
 
 from checkrein.agent.agent import Agent
 from checkrein.agent.options import AgentOptions
@@ -18,6 +19,7 @@ from checkrein.ports.tool import CancelSignal
 from checkrein.testing.manual_clock import ManualClock
 from checkrein.testing.scripted import ScriptedModel, ScriptItem, reply
 from checkrein.tools.function import tool
+from checkrein.values import JsonObject
 from tests.unit.loop.scene import Stream, call
 
 SMALL = Compaction(window=1_000, keep_turns=1, summary_tokens=100)
@@ -186,6 +188,24 @@ async def test_what_summaries_consume_is_part_of_the_usage_of_the_run() -> None:
     result = await scene.prompt()
     assert (result.status, result.usage.input_tokens, result.usage.output_tokens) == ("completed", 157, 6)
     assert (scene.compacting.usage.input_tokens, scene.compacting.usage.output_tokens) == (150, 3)
+
+
+async def test_a_summary_is_asked_for_without_tools_and_with_settings_of_its_own() -> None:
+    own = JsonObject({"temperature": 0})
+    model = ScriptedModel([*looks(3), reply("good"), reply("done")])
+    compacting = CompactingModel(model, replace(SMALL, settings=own))
+    options = AgentOptions(settings=JsonObject({"tool_choice": "auto"}))
+    agent = Agent(model=compacting, tools=[look], options=options)
+    assert (await agent.prompt("look around")).status == "completed"
+    assert (model.requests[3].tools, model.requests[3].settings) == ((), own)
+    assert [item.settings for item in model.requests if item.tools] == [options.settings] * 4
+
+
+async def test_another_model_may_write_the_summaries() -> None:
+    model, writer = ScriptedModel([*looks(3), reply("done")]), ScriptedModel([reply("good")])
+    agent = Agent(model=CompactingModel(model, SMALL, summariser=writer), tools=[look])
+    with model, writer:
+        assert (await agent.prompt("look around")).status == "completed"
 
 
 async def test_another_transcript_is_not_sent_with_the_summary_of_the_first() -> None:
