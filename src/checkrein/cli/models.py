@@ -29,7 +29,7 @@ from checkrein.values import JsonObject
 __all__ = ["GROUP", "ModelChoice", "Models", "briefing", "read_choice", "stored_choice"]
 
 GROUP: Final = "checkrein.models"
-_HINT: Final = f"providers come as extras, packages with an entry point of the group {GROUP}; --script FILE needs none"
+_HINT: Final = f"checkrein models lists them; further ones are packages with an entry point of the group {GROUP}"
 _NOTHING: Final[Mapping[str, object]] = {}
 
 

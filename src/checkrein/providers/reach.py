@@ -89,4 +89,4 @@ async def reach(url: str, headers: dict[str, str], *, seconds: float, secret: st
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
         listed = msgspec.json.decode(body, type=_Listed)
     names = tuple(redacted(item.id, (secret,)) for item in listed.data if item.id)
-    return Reached(is_there=True, text=f"answers, and lists {len(names)} models", models=names)
+    return Reached(is_there=True, text=f"answers, and lists {len(names)} model{'' if len(names) == 1 else 's'}", models=names)

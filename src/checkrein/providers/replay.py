@@ -178,7 +178,7 @@ def _difference(recorded: object, now: object, place: str = "") -> str | None:
             _difference(one, two, f"{place}/{at}") for at, (one, two) in enumerate(zip(ones, twos, strict=False))
         )
         return found or (None if len(ones) == len(twos) else f"{place} had {len(ones)} items, and has {len(twos)}")
-    return None if recorded == now else _differ(recorded, now, place)
+    return None if recorded == now else _differ(cast("object", recorded), now, place)
 
 
 def _differ(recorded: object, now: object, place: str) -> str:

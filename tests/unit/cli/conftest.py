@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from checkrein.providers.registry import PROVIDERS
 from tests.unit.cli.folders import Printed, Shell, call
 
 Checkrein = Callable[..., Printed]
@@ -15,6 +16,9 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.delenv("CHECKREIN_STORE", raising=False)
     monkeypatch.delenv("CHECKREIN_DEBUG", raising=False)
+    for provider in PROVIDERS.values():
+        monkeypatch.delenv(provider.key_variable, raising=False)
+        monkeypatch.delenv(provider.url_variable, raising=False)
     return Shell(tmp_path)
 
 

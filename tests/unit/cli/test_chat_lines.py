@@ -209,7 +209,10 @@ def test_a_reader_that_goes_away_is_no_error(shell: Shell, chat: Chat) -> None:
         ((), "name either a model with --model or a scripted conversation with --script"),
         (("--model", "a", "--script", "b"), "name either a model"),
         (("--script", "nowhere.toml"), "nowhere.toml: cannot be read"),
-        (("--model", "anthropic/x"), "no model 'anthropic' is installed; installed are none; providers come as extras"),
+        (
+            ("--model", "gemini/x"),
+            "no model 'gemini' is installed; installed are anthropic, compatible, openai, replay",
+        ),
     ],
 )
 def test_what_cannot_be_talked_to_is_usage(checkrein: Checkrein, words: tuple[str, ...], said: str) -> None:
@@ -222,7 +225,7 @@ def test_what_cannot_be_talked_to_is_usage(checkrein: Checkrein, words: tuple[st
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        ("ehco", "no model 'ehco' is installed; did you mean 'echo'? installed are broken, deaf, echo"),
+        ("ehco", "no model 'ehco' is installed; did you mean 'echo'? installed are anthropic, broken, compatible"),
         ("broken/x", "--model broken/x: it cannot be made: ValueError: no key for x"),
         ("extra", "needs the extra 'models'; run: pip install 'checkrein[models]'"),
         ("missing", "--model: missing: it needs the module 'module_that_is_not_there'; install it beside checkrein"),
