@@ -19,7 +19,7 @@ from checkrein.providers.chat.client import COMPATIBLE_CHAT, OPENAI_CHAT
 from checkrein.providers.failures import broken
 from checkrein.providers.model import WireParts
 from checkrein.providers.pricing import cost_of
-from checkrein.providers.record import Answer, Record, RecordEnd, RecordHead, read_record, without_secrets
+from checkrein.providers.record import Answer, Record, RecordHead, read_record, without_secrets
 from checkrein.providers.registry import keys_of_environment
 from checkrein.providers.responses.client import COMPATIBLE_RESPONSES, OPENAI_RESPONSES
 from checkrein.providers.settings import read_settings, settings_of_request
@@ -89,11 +89,11 @@ class ReplayModel:
             for event in answer.events:
                 for chunk in decoder.take(event):
                     yield chunk
-            if _error_of(answer.end) is not None:
+            if _error_of(answer) is not None:
                 raise broken("the recorded attempt failed after its last event")
             calls, response = decoder.finished()
         except (ModelError, InBandError) as error:
-            recorded = _error_of(answer.end)
+            recorded = _error_of(answer)
             if recorded is not None:
                 raise recorded from error
             raise broken(f"the recorded answer is not whole: {error}") from error
@@ -155,9 +155,14 @@ def _head_of(file: Path, record: Record) -> RecordHead:
     raise TaskError(str(file), "", "is no whole answer of any wire", "name a file that --record wrote")
 
 
-def _error_of(end: RecordEnd | None) -> ModelError | None:
-    """Return the recorded error; None for a whole answer, and where nobody saw the end."""
-    if end is None or end.end == "complete":
+def _error_of(answer: Answer) -> ModelError | None:
+    """Return the recorded error; None for a whole answer, as a golden stream is taken for."""
+    end = answer.end
+    if end is None:
+        return (
+            None if answer.request is None else broken("the process that recorded the answer did not live to its end")
+        )
+    if end.end == "complete":
         return None
     if end.end == "not_read":
         return broken("the recorded answer was not read to its end")
