@@ -1,10 +1,10 @@
-"""A server on this machine that plays a scripted model over the Chat Completions wire: for documentation, tests, and trying a task without a key.
+"""A server on this machine that plays a scripted model, over the wires of Chat Completions and of Anthropic's Messages: for documentation, tests, and trying a task without a key.
 
     python -m checkrein.testing.fake_model SCRIPT -- checkrein run PATH --model compatible/fake
 
-starts it, runs the command with its address in the environment, and ends with the command's exit code; without a command it serves until Ctrl-C. A script is a file of
-replies as `checkrein chat --script` takes it. The invariant: a reply depends on the conversation alone (the n-th answer is the n-th reply), so a request that is made again
-gets the same one; only a reply with `error` is given once, and then the one after it.
+starts it, runs the command with its address in the environment, and ends with the command's exit code; without a command it serves until Ctrl-C. `--model anthropic/fake` asks
+it over the other wire. A script is a file of replies as `checkrein chat --script` takes it. The invariant: a reply depends on the conversation alone (the n-th answer is the
+n-th reply), so a request that is made again gets the same one; only a reply with `error` is given once, and then the one after it.
 """
 
 import argparse
@@ -23,6 +23,7 @@ import msgspec
 from checkrein.clock import SystemClock, run_bounded
 from checkrein.errors import TaskError
 from checkrein.ports.clock import Clock
+from checkrein.testing.fake_messages import message_events
 from checkrein.testing.script import Call, Reply, Script, read_script
 from checkrein.values import JsonValue
 
@@ -34,6 +35,10 @@ _WORD: Final = re.compile(r"\s*\S+\s*|\s+")
 _CLOCK: Final = SystemClock()
 _CLOSING_SECONDS: Final = 2.0
 _VARIABLE: Final = "COMPATIBLE_BASE_URL"
+_VARIABLES: Final = (_VARIABLE, "ANTHROPIC_BASE_URL")
+_KEY: Final = "ANTHROPIC_API_KEY"
+_CHAT: Final = "/chat/completions"
+_MESSAGES: Final = "/messages"
 _Json = dict[str, JsonValue]
 
 
@@ -55,7 +60,7 @@ class _Request(msgspec.Struct, frozen=True):
 
 
 class FakeModelServer:
-    """Answers requests for chat completions from a script, until its `async with` ends.
+    """Answers requests for chat completions and messages from a script, until its `async with` ends.
 
     Args:
         script: what is said.
@@ -108,8 +113,8 @@ class FakeModelServer:
         if request.method == "GET" and request.path.endswith("/models"):
             _send(writer, 200, {"object": "list", "data": [{"id": "fake", "object": "model"}]})
             return
-        if request.method != "POST" or not request.path.endswith("/chat/completions"):
-            _send(writer, 404, _error("only /chat/completions and /models are served", "not_found_error"))
+        if request.method != "POST" or not request.path.endswith((_CHAT, _MESSAGES)):
+            _send(writer, 404, _error(f"only {_CHAT}, {_MESSAGES} and /models are served", "not_found_error"))
             return
         try:
             body = msgspec.json.decode(request.body, type=_Body)
@@ -123,14 +128,23 @@ class FakeModelServer:
         if self._errors.get(place):
             _send(writer, 503, _error(self._errors[place].pop(0).error, "overloaded_error"))
         elif place < len(self._replies):
-            await self._stream(writer, body, place, read=len(request.body) // 4)
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+            send = self._send_message if request.path.endswith(_MESSAGES) else self._send_chat
+            await send(writer, body, place, read=len(request.body) // 4)
+            writer.write(b"0\r\n\r\n")
         else:
             said = f"the script has no reply number {place + 1}; `repeat = true` lets it begin anew"
             _send(writer, 400, _error(said, "invalid_request_error"))
 
-    async def _stream(self, writer: asyncio.StreamWriter, body: _Body, place: int, *, read: int) -> None:
+    async def _send_message(self, writer: asyncio.StreamWriter, body: _Body, place: int, *, read: int) -> None:
+        reply = self._replies[place]
+        for event in message_events(reply, place, model=body.model, read=read):
+            _piece(writer, f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
+            await writer.drain()
+            await self._clock.sleep(reply.delay if event["type"] == "content_block_delta" else 0.0)
+
+    async def _send_chat(self, writer: asyncio.StreamWriter, body: _Body, place: int, *, read: int) -> None:
         reply, written = self._replies[place], 0
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
         for delta in _deltas(reply, place):
             written += 1
             _event(writer, _chunk(body, place, delta, None))
@@ -140,7 +154,6 @@ class FakeModelServer:
         usage: _Json = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
         _event(writer, {**_chunk(body, place, {}, None), "choices": [], "usage": usage})
         _piece(writer, b"data: [DONE]\n\n")
-        writer.write(b"0\r\n\r\n")
 
 
 def _by_place(replies: Sequence[Reply]) -> tuple[list[Reply], dict[int, list[Reply]]]:
@@ -220,19 +233,26 @@ async def _run(script: Script, port: int, command: Sequence[str]) -> int:
             sys.stdout.flush()
             await server.serve_forever()
             return 0
-        process = await asyncio.create_subprocess_exec(*command, env={**os.environ, _VARIABLE: server.url})
+        process = await asyncio.create_subprocess_exec(*command, env=_environment(server.url))
         return await process.wait()
+
+
+def _environment(url: str) -> dict[str, str]:
+    """Return the environment of a command, which asks this server whichever of its wires it speaks; it has a key for the wire that wants one, and not yours."""
+    return {**os.environ, **dict.fromkeys(_VARIABLES, url), _KEY: "fake"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what a command line says, and return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m checkrein.testing.fake_model",
-        description="Play a scripted model over the Chat Completions wire on this machine.",
+        description="Play a scripted model over the Chat Completions and Messages wires on this machine.",
     )
     parser.add_argument("script", type=Path, help="a file of replies, as `checkrein chat --script` takes it")
     parser.add_argument("--port", type=int, default=0, help="where to listen; any free port by default")
-    parser.add_argument("command", nargs="*", metavar="-- COMMAND", help=f"run with {_VARIABLE} set to the server")
+    parser.add_argument(
+        "command", nargs="*", metavar="-- COMMAND", help=f"run with {' and '.join(_VARIABLES)} set to the server"
+    )
     given = parser.parse_args(arguments)
     try:
         return run_bounded(_run(read_script(given.script), given.port, given.command), seconds=_CLOSING_SECONDS)
