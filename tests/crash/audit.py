@@ -15,6 +15,7 @@ from checkrein.kernel.events import (
     BudgetReserved,
     BudgetSettled,
     Event,
+    PlanCommit,
     ToolGranted,
     ToolInDoubt,
     ToolReconciled,
@@ -124,12 +125,12 @@ class Audit:
     def _approval_faults(self) -> Iterator[str]:
         """Say what is wrong with what was decided about: asked once, answered once, made once if it was allowed, and never if it was denied."""
         asked = {item.data.cause.id: item.data.cause for item in self.events if isinstance(item.data, Blocked)}
-        times = Counter(item.data.cause.id for item in self.events if isinstance(item.data, Blocked))
-        answers = Counter(item.data.cause_id for item in self.events if isinstance(item.data, Unblocked))
+        times, answers = self._times(Blocked), self._times(Unblocked)
         granted = Counter(item.data.call_id for item in self.events if isinstance(item.data, ToolGranted))
         made = Counter(line["call"] for line in self.ledger)
         for cause_id, cause in asked.items():
-            if cause_id.startswith(ASKED) and (times[cause_id] > 1 or answers[cause_id] > 1):
+            most = max(times[cause_id], answers[cause_id])
+            if cause_id.startswith(ASKED) and most > 1:
                 yield f"{cause_id} was asked {times[cause_id]} times and answered {answers[cause_id]} times"
             if (
                 cause.kind == "permission"
@@ -142,6 +143,18 @@ class Audit:
                 yield f"call {cause.call_id} was allowed once and made {made[cause.call_id]} times"
             if cause_id.startswith(ASKED) and not answers[cause_id] and granted[cause.call_id]:
                 yield f"call {cause.call_id} was made before anybody decided about it"
+
+    def _times(self, kind: type[Blocked | Unblocked]) -> Counter[str]:
+        """Return how often at most each cause came, or went, under one plan; a step that is planned anew may be asked about anew."""
+        most, times = Counter[str](), Counter[str]()
+        for event in self.events:
+            if isinstance(event.data, PlanCommit):
+                times.clear()
+            elif isinstance(event.data, kind):
+                name = event.data.cause.id if isinstance(event.data, Blocked) else event.data.cause_id
+                times[name] += 1
+                most[name] = max(most[name], times[name])
+        return most
 
     def _is_denied(self, cause_id: str) -> bool:
         answers = (

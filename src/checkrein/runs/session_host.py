@@ -208,8 +208,9 @@ class RunHost:
             ResumeError: it is refused.
         """
         held = self._held
-        facts = answer_facts(held.session, held.budget(), answer)
-        await held.append(*answer_events(held.state, held.session, facts))
+        events = answer_events(held.state, held.session, answer_facts(held.session, held.budget(), answer))
+        if events:  # else it leads to the same pull again
+            await held.append(*events)
 
     async def meet_goal(self, announce: Announce) -> None:
         """Hand the artifacts over to the checks; the session ends when they have passed."""

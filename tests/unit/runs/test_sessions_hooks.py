@@ -384,6 +384,17 @@ async def test_an_answer_of_a_hook_that_is_not_taken_there_leaves_the_run_paused
     assert [cause.id for cause in state.causes] == ["review:step:report"]
 
 
+async def test_an_answer_of_a_hook_that_leads_to_the_same_pull_again_appends_nothing(scene: Scene) -> None:
+    def answer(payload: dict[str, object]) -> None:
+        payload["resume"] = {"decision": "go on, although nothing is left"}
+
+    task = hooked(scene.task([write()], budget=Budget(tool_calls=0)), Fires().on("on_pause", answer))
+    run_id = await scene.worker().submit(task)
+    state = await scene.worker(task).advance(run_id)
+    assert [cause.id for cause in state.causes] == ["budget:tool_calls"]
+    assert (await scene.types(run_id))[-2:] == ["session.pause", "blocked"]
+
+
 def _goal_met(scene: Scene) -> Task:
     return scene.task([write()])
 
