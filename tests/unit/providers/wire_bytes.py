@@ -116,4 +116,4 @@ def golden(wire: str) -> list[tuple[str, list[WireEvent]]]:
 
 def events_of(file: Path) -> list[WireEvent]:
     """Return the events of a golden stream."""
-    return [msgspec.json.decode(line, type=WireEvent) for line in file.read_text(encoding="utf-8").splitlines()]
+    return [msgspec.json.decode(line, type=WireEvent) for line in file.read_bytes().split(b"\n") if line]
