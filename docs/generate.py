@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from io import StringIO
 from pathlib import Path
 
+import msgspec
 from rich.console import Console
 
 from checkrein.cli.main import COMMANDS, app
@@ -22,6 +23,10 @@ from checkrein.harness.topics import powers_table
 from checkrein.kernel.agent import AGENT_MACHINE
 from checkrein.kernel.run import RUN_MACHINE
 from checkrein.kernel.session import SESSION_MACHINE
+from checkrein.providers.failures import BY_STATUS, BY_WORD, Row, Rows
+from checkrein.providers.settings import ProviderSettings
+from checkrein.providers.stops import STOPS
+from checkrein.values import JsonObject
 
 ROOT = Path(__file__).resolve().parent.parent
 HELP_COLUMNS = 100
@@ -75,6 +80,43 @@ def session_table() -> str:
     return SESSION_MACHINE.to_markdown()
 
 
+def model_failures() -> str:
+    """Return every kind of failure of a provider, and by what it is known."""
+    rows = [row for row in vars(Rows).values() if isinstance(row, Row)]
+    head = ["| code | asked again | meaning | statuses | the provider's own words |", "|---|---|---|---|---|"]
+    return "\n".join([*head, *map(_failure, rows)])
+
+
+def _failure(row: Row) -> str:
+    statuses = [str(status) for status, known in sorted(BY_STATUS.items()) if known is row]
+    statuses += {Rows.REQUEST: ["any other 4xx"], Rows.UNAVAILABLE: ["any other 5xx"]}.get(row, [])
+    words = [f"`{word}`" for word, known in sorted(BY_WORD.items()) if known is row]
+    again = "yes" if row.is_transient else "no"
+    return f"| `{row.code}` | {again} | {row.meaning} | {', '.join(statuses)} | {', '.join(words)} |"
+
+
+def stop_reasons() -> str:
+    """Return every reason for which a model stops, wire by wire."""
+    rows = [
+        f"| {wire} | `{word}` | `{stop.reason}` | {stop.meaning} |"
+        for wire, words in STOPS.items()
+        for word, stop in words.items()
+    ]
+    return "\n".join(["| wire | its word | ours | meaning |", "|---|---|---|---|", *rows])
+
+
+def model_settings() -> str:
+    """Return every setting of a model, with its default and its meaning."""
+    described = re.findall(r"^ +(\w+): (.+)$", ProviderSettings.__doc__ or "", re.MULTILINE)
+    defaults = {field.name: field.default for field in msgspec.structs.fields(ProviderSettings)}
+    rows = [f"| `{name}` | {_default(defaults[name])} | {meaning.rstrip('.')} |" for name, meaning in described]
+    return "\n".join(["| setting | default | meaning |", "|---|---|---|", *rows])
+
+
+def _default(value: object) -> str:
+    return "" if value in {None, ""} or isinstance(value, JsonObject) else f"`{value}`"
+
+
 def cli_help() -> str:
     """Return what `checkrein --help` prints."""
     return _help()
@@ -99,11 +141,14 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "cli-help": cli_help,
     "dev-tasks": dev_tasks,
     "hook-powers": powers_table,
+    "model-failures": model_failures,
+    "model-settings": model_settings,
     "rooms": rooms,
     "run-diagram": run_diagram,
     "run-table": run_table,
     "session-diagram": session_diagram,
     "session-table": session_table,
+    "stop-reasons": stop_reasons,
 }
 
 
