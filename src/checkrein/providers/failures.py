@@ -82,6 +82,8 @@ BY_WORD: Final[Mapping[str, Row]] = {
     "bio_policy": Rows.REQUEST,
     "context_length_exceeded": Rows.CONTEXT,
     "context_window_exceeded": Rows.CONTEXT,
+    "contract_spend_limit_reached": Rows.QUOTA,
+    "enforced_spend_limit_reached": Rows.QUOTA,
     "cyber_policy_violation": Rows.REQUEST,
     "data_residency_mismatch": Rows.REQUEST,
     "empty_image_file": Rows.REQUEST,
@@ -97,6 +99,7 @@ BY_WORD: Final[Mapping[str, Row]] = {
     "internal_error": Rows.UNAVAILABLE,
     "internal_server_error": Rows.UNAVAILABLE,
     "invalid_api_key": Rows.AUTH,
+    "linked_organization_spend_limit_reached": Rows.QUOTA,
     "misalignment_policy_violation": Rows.REQUEST,
     "model_not_found": Rows.NOT_FOUND,
     "not_found_error": Rows.NOT_FOUND,
@@ -137,7 +140,7 @@ class WireError(msgspec.Struct, frozen=True):
 
     Attributes:
         message: its text.
-        words: its `code` and `type`, as they are.
+        words: its `code` and `type`, as they are, and before them the cause within its `details`, which says more.
         status: the HTTP status, or the number that stands in its place within a stream; None when there is none.
         headers: of the response.
     """
@@ -160,7 +163,9 @@ def read_error(data: object, *, status: int | None = None, headers: Mapping[str,
     if not isinstance(inner, Mapping):
         return WireError(message=str(inner or ""), status=status, headers=headers or {})
     fields = cast("Mapping[str, object]", inner)
-    given = [fields.get("code"), fields.get("type"), fields.get("status")]
+    details = fields.get("details")
+    cause = cast("Mapping[str, object]", details).get("error_code") if isinstance(details, Mapping) else None
+    given = [cause, fields.get("code"), fields.get("type"), fields.get("status")]
     number = next((item for item in given if isinstance(item, int) and _CLIENT <= item < _AFTER), None)
     return WireError(
         message=str(fields.get("message") or fields.get("detail") or ""),

@@ -142,6 +142,9 @@ async def test_an_error_inside_a_stream_is_an_error_however_it_goes_on() -> None
     assert (failed.code, failed.is_transient) == ("MODEL_OVERLOADED", True)
 
 
+SPENT = {"type": "rate_limit_error", "message": "no", "details": {"error_code": "enforced_spend_limit_reached"}}
+
+
 def said(kind: str, message: str = "no") -> Mapping[str, object]:
     return {"type": kind, "message": message}
 
@@ -160,6 +163,7 @@ def said(kind: str, message: str = "no") -> Mapping[str, object]:
         (409, "", ("MODEL_UNAVAILABLE", True)),
         (413, said("request_too_large"), ("MODEL_CONTEXT", False)),
         (429, said("rate_limit_error"), ("MODEL_RATE_LIMIT", True)),
+        (429, SPENT, ("MODEL_QUOTA", False)),
         (500, said("api_error"), ("MODEL_UNAVAILABLE", True)),
         (502, "<html>oops</html>", ("MODEL_UNAVAILABLE", True)),
         (504, said("timeout_error"), ("MODEL_UNAVAILABLE", True)),
