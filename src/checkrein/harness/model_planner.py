@@ -44,9 +44,6 @@ class ModelPlanner:
         compaction: when and how the transcript is made shorter than the model's window; None goes by the model's own `context_window`, and without one nothing is
             made shorter.
 
-    Attributes:
-        compaction: when and how the transcript is made shorter; None never.
-
     Raises:
         InvalidJson: on creation, when the settings have no JSON form.
     """
@@ -61,12 +58,20 @@ class ModelPlanner:
         on_chunk: OnChunk | None = None,
         compaction: Compaction | None = None,
     ) -> None:
-        self.compaction = compaction or Compaction.of(model)
+        self._compaction = compaction
+        self._is_window_known = compaction is not None
         self._model = model
         self._settings = JsonObject(settings)
         self._tools = None if tools is None else tuple(map(_schema, tools))
         self._limits = limits
         self._on_chunk = on_chunk
+
+    @property
+    def compaction(self) -> Compaction | None:
+        """When and how the transcript is made shorter; None never. The model is asked for its window when that is first wanted: it may have to look it up."""
+        if not self._is_window_known:
+            self._compaction, self._is_window_known = Compaction.of(self._model), True
+        return self._compaction
 
     async def draft(self, request: PlanningRequest) -> Drafted:
         """Ask the model once and return its response as a plan.

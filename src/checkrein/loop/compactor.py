@@ -12,7 +12,16 @@ import msgspec
 from checkrein.clock import spawn
 from checkrein.errors import ModelError
 from checkrein.loop.asking import close_later
-from checkrein.loop.compaction import CONTEXT_CODE, Compaction, choose_cut, fruitless, goal_length, sum_of, turn_ends
+from checkrein.loop.compaction import (
+    CONTEXT_CODE,
+    Compaction,
+    Cut,
+    choose_cut,
+    fruitless,
+    goal_length,
+    sum_of,
+    turn_ends,
+)
 from checkrein.loop.options import AgentHooks, TurnSettings
 from checkrein.loop.summary import SummaryAsked, summarise
 from checkrein.messages import AssistantMessage, Message, Usage, UserMessage
@@ -73,7 +82,7 @@ class CompactingModel:
 
     Args:
         model: answers the requests, and writes the summaries unless `summariser` does.
-        compaction: when and how.
+        compaction: when and how; None goes by the model's own `context_window`, and without one every request is sent as it is.
         summariser: writes the summaries.
 
     Attributes:
@@ -81,15 +90,23 @@ class CompactingModel:
         usage: what all requests for summaries consumed; it is also part of the usage of the responses that came after them.
     """
 
-    def __init__(self, model: Model, compaction: Compaction, *, summariser: Model | None = None) -> None:
+    def __init__(self, model: Model, compaction: Compaction | None = None, *, summariser: Model | None = None) -> None:
         self.compactions = 0
         self.usage = Usage(cost=0.0)
         self._model = model
         self._compaction = compaction
+        self._is_window_known = compaction is not None
         self._summariser = summariser or model
         self._replaced: _Replaced | None = None
         self._counted: _Counted | None = None
         self._owed = Usage()
+
+    @property
+    def compaction(self) -> Compaction | None:
+        """When and how requests are made shorter; None never. The model is asked for its window when that is first wanted: it may have to look it up."""
+        if not self._is_window_known:
+            self._compaction, self._is_window_known = Compaction.of(self._model), True
+        return self._compaction
 
     def hooks(self) -> AgentHooks:
         """Return the hooks with which an agent uses this model for every turn."""
@@ -106,7 +123,8 @@ class CompactingModel:
         Raises:
             ModelError: from the iterator: as the model; `MODEL_CONTEXT` when summaries were of no use, or nothing can be summarised and the model refuses the request.
         """
-        sent = await self._within_window(request, signal)
+        compaction = self.compaction
+        sent = request if compaction is None else await self._within_window(request, signal, compaction)
         stream: ModelStream | None = None
         has_begun = False
         try:
@@ -116,9 +134,9 @@ class CompactingModel:
                     has_begun = True
                     yield self._told(item, request)
             except ModelError as error:
-                if has_begun or error.code != CONTEXT_CODE:
+                if has_begun or error.code != CONTEXT_CODE or compaction is None:
                     raise
-                sent = await self._within_window(request, signal, refusal=error)
+                sent = await self._within_window(request, signal, compaction, refusal=error)
                 stream = self._model.stream(sent, signal)
                 async for item in stream:
                     yield self._told(item, request)
@@ -148,7 +166,7 @@ class CompactingModel:
         return messages if self._replaced is None else self._replaced.sent(messages)
 
     async def _within_window(
-        self, request: ModelRequest, signal: CancelSignal, *, refusal: ModelError | None = None
+        self, request: ModelRequest, signal: CancelSignal, compaction: Compaction, *, refusal: ModelError | None = None
     ) -> ModelRequest:
         """Return the request as it is sent.
 
@@ -156,27 +174,31 @@ class CompactingModel:
             ModelError: no summary could be had, or none was of use.
         """
         sent = self._sent(request.messages)
-        if refusal is None and self._size(request, sent) <= self._compaction.limit:
-            return request if sent is request.messages else msgspec.structs.replace(request, messages=sent)
-        sent = await self._shortened(request, sent, signal, refusal)
-        return msgspec.structs.replace(request, messages=sent)
+        if refusal is not None or self._size(request, sent, compaction) > compaction.limit:
+            cut = choose_cut(
+                sent, turn_ends(sent), compaction, first=goal_length(request.messages), is_forced=refusal is not None
+            )
+            if cut is not None:
+                sent = await self._shortened(request, cut, signal, compaction)
+            elif refusal is not None:
+                raise refusal
+        return request if sent is request.messages else msgspec.structs.replace(request, messages=sent)
 
-    def _size(self, request: ModelRequest, sent: Sequence[Message]) -> int:
+    def _size(self, request: ModelRequest, sent: Sequence[Message], compaction: Compaction) -> int:
         counted = self._counted
         known = (0, 0) if counted is None else (len(sent) - len(request.messages) + counted.length, counted.tokens)
-        return self._compaction.size_of(sent, request.tools, known)
+        return compaction.size_of(sent, request.tools, known)
 
     async def _shortened(
-        self, request: ModelRequest, sent: Sequence[Message], signal: CancelSignal, refusal: ModelError | None
+        self, request: ModelRequest, cut: Cut, signal: CancelSignal, compaction: Compaction
     ) -> Sequence[Message]:
-        compaction, reasons = self._compaction, list[str]()
-        first = goal_length(request.messages)
-        cut = choose_cut(sent, turn_ends(sent), compaction, first=first, is_forced=refusal is not None)
-        if cut is None:
-            if refusal is not None:
-                raise refusal
-            return sent
-        number = self.compactions + 1
+        """Return what is sent once a summary stands for what was cut.
+
+        Raises:
+            ModelError: none could be had, or none was of use.
+        """
+        number, reasons = self.compactions + 1, list[str]()
+        before = 0 if self._replaced is None else self._replaced.at - len(self._replaced.goal) - 1
         while len(reasons) < compaction.tries:
             tried = len(reasons)
             request_id = f"{request.id}-summary-{number}.{tried + 1}"
@@ -186,10 +208,10 @@ class CompactingModel:
             if summary.error is not None:
                 raise summary.error
             if summary.message is not None:
-                at = cut.at + len(request.messages) - len(sent)
+                at = cut.at + before
                 self._replaced = _Replaced(at, cut.goal, request.messages[at - 1], summary.message)
                 self._counted = None
                 self.compactions = number
                 return self._replaced.sent(request.messages)
             reasons.append(summary.useless)
-        raise fruitless(reasons) from refusal
+        raise fruitless(reasons)

@@ -13,7 +13,7 @@ import msgspec
 if TYPE_CHECKING:
     from genai_prices.types import TieredPrices
 
-__all__ = ["KnownModel", "known_models"]
+__all__ = ["KnownModel", "known_models", "window_of"]
 
 
 class KnownModel(msgspec.Struct, frozen=True):
@@ -53,6 +53,27 @@ def known_models(priced_as: str, *, now: float) -> Sequence[KnownModel]:
         for price in [model.get_prices(when)]
     ]
     return sorted(found, key=lambda model: model.name)
+
+
+def window_of(model: str, *, provider: str = "", url: str = "") -> int | None:
+    """Return how many tokens fit into one request of a model and its response; None when that is not known, or `genai-prices` is not installed.
+
+    Args:
+        model: the model's name.
+        provider: who serves it, by the name `genai-prices` has for it; `""` when only the address is known.
+        url: the address that is asked; without `provider` it decides who serves the model. With neither nothing is known.
+    """
+    if not (provider or url):
+        return None
+    try:
+        from genai_prices.data_snapshot import get_snapshot
+    except ImportError:
+        return None
+    try:
+        _, found = get_snapshot().find_provider_model(model, None, provider or None, None if provider else url)
+    except (LookupError, ValueError):
+        return None
+    return found.context_window
 
 
 def _usd(price: "Decimal | TieredPrices | None") -> float | None:

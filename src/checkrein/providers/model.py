@@ -17,6 +17,7 @@ from checkrein.errors import InvalidJson, ModelError
 from checkrein.ports.clock import Clock
 from checkrein.ports.model import Chunk, ModelRequest, ModelResponse, ModelStream
 from checkrein.ports.tool import CancelSignal
+from checkrein.providers.catalogue import window_of
 from checkrein.providers.failures import broken, failure, read_error
 from checkrein.providers.pricing import cost_of
 from checkrein.providers.settings import ProviderSettings, settings_of_request
@@ -202,6 +203,12 @@ class WireModel:
     def access(self) -> Access:
         """Where the model is."""
         return self._access
+
+    @property
+    def context_window(self) -> int | None:
+        """The tokens that fit into one request and its response: as it is set, else as it is known; None when it is neither."""
+        access = self._access
+        return self.settings.context_window or window_of(access.model, provider=access.provider, url=access.base_url)
 
     def recording(self, recorder: Recorder) -> "WireModel":
         """Return the same model, which tells `recorder` what goes over the wire."""

@@ -15,6 +15,7 @@ from checkrein.errors import ModelError, TaskError, TransientModelError
 from checkrein.ports.model import Chunk, ModelRequest, ModelResponse, ModelStream
 from checkrein.ports.tool import CancelSignal
 from checkrein.providers.anthropic.client import ANTHROPIC_MESSAGES
+from checkrein.providers.catalogue import window_of
 from checkrein.providers.chat.client import COMPATIBLE_CHAT, OPENAI_CHAT
 from checkrein.providers.failures import broken
 from checkrein.providers.model import WireParts
@@ -71,6 +72,12 @@ class ReplayModel:
         self._parts = _parts_of(self._head)
         self._settings = read_settings({**self._head.settings, **settings}, source=str(file))
         self._place = 0
+
+    @property
+    def context_window(self) -> int | None:
+        """The tokens that fit into one request, as the recorded model had it: what was summarised then is summarised now."""
+        head = self._head
+        return self._settings.context_window or window_of(head.model, provider=head.priced_as, url=head.base_url)
 
     def stream(self, request: ModelRequest, signal: CancelSignal) -> ModelStream:
         """Play the answer to this request.

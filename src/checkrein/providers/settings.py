@@ -24,6 +24,7 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         api: which API of OpenAI is spoken; `""` for the provider's usual one.
         timeout: seconds without progress after which an attempt has failed; keep-alives are no progress.
         max_output_tokens: tokens of one response, reasoning included; None for what the API allows.
+        context_window: tokens that fit into one request and its response, to which conversations are kept; None for what is known of the model.
         temperature: of sampling; None for the API's own.
         top_p: of sampling; None for the API's own.
         seed: of sampling, where the API has one.
@@ -43,6 +44,7 @@ class ProviderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     api: Literal["", "chat", "responses"] = ""
     timeout: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 300.0
     max_output_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    context_window: Annotated[int, msgspec.Meta(ge=1)] | None = None
     temperature: Annotated[float, msgspec.Meta(ge=0)] | None = None
     top_p: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
     seed: int | None = None
@@ -87,7 +89,7 @@ def settings_of_request(settings: ProviderSettings, request: Mapping[str, object
     """
     if not request:
         return settings
-    fixed = {"base_url", "api"} & set(request)
+    fixed = {"base_url", "api", "context_window"} & set(request)
     if fixed:
         raise ModelError(f"{', '.join(sorted(fixed))} cannot be set for one request", code="MODEL_REQUEST")
     try:

@@ -201,6 +201,29 @@ async def test_a_summary_is_asked_for_without_tools_and_with_settings_of_its_own
     assert [item.settings for item in model.requests if item.tools] == [options.settings] * 4
 
 
+class Sighted(ScriptedModel):
+    """A model that says how large its window is."""
+
+    context_window: int | None = 1_000
+
+
+async def test_a_model_that_knows_its_window_needs_no_settings_and_another_is_left_alone() -> None:
+    long = looks(6)
+    sighted = Sighted([*long, reply("done")])
+    sighted.context_window = None
+    agent = Agent(model=CompactingModel(sighted), tools=[look])
+    assert (await agent.prompt("look around")).status == "completed"
+    assert [len(item.messages) for item in sighted.requests] == [1, 3, 5, 7, 9, 11, 13]
+    sighted = Sighted([*looks(3), reply("good"), reply("done")])
+    agent = Agent(model=CompactingModel(sighted), tools=[look])
+    assert (await agent.prompt("look around")).status == "completed"
+    assert [len(item.messages) for item in sighted.requests] == [1, 3, 5, 1, 4]
+    refusing = CompactingModel(ScriptedModel([*looks(3), OVERFLOW]))
+    result = await Agent(model=refusing, tools=[look]).prompt("look around")
+    assert isinstance(result, Failed)
+    assert (result.error.code, refusing.compaction) == ("MODEL_CONTEXT", None)
+
+
 async def test_another_model_may_write_the_summaries() -> None:
     model, writer = ScriptedModel([*looks(3), reply("done")]), ScriptedModel([reply("good")])
     agent = Agent(model=CompactingModel(model, SMALL, summariser=writer), tools=[look])

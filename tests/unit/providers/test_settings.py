@@ -3,6 +3,7 @@
 import pytest
 
 from checkrein.errors import ModelError, TaskError
+from checkrein.providers.catalogue import window_of
 from checkrein.providers.registry import PROVIDERS, access_of, compatible, openai
 from checkrein.providers.settings import ProviderSettings, read_settings, settings_of_request
 from checkrein.values import JsonObject
@@ -20,6 +21,7 @@ def test_texts_of_a_command_line_become_what_a_setting_needs() -> None:
         "base_url": "http://127.0.0.1:1/v1",
         "timeout": "12.5",
         "max_output_tokens": "100",
+        "context_window": "32000",
         "temperature": "0",
         "cache": "false",
         "parallel_tool_calls": "true",
@@ -31,6 +33,7 @@ def test_texts_of_a_command_line_become_what_a_setting_needs() -> None:
         base_url="http://127.0.0.1:1/v1",
         timeout=12.5,
         max_output_tokens=100,
+        context_window=32_000,
         temperature=0.0,
         cache=False,
         parallel_tool_calls=True,
@@ -49,6 +52,7 @@ def test_texts_of_a_command_line_become_what_a_setting_needs() -> None:
         ("timeout", "0", ">"),
         ("timeout", "nan", "float"),
         ("max_output_tokens", "0", ">= 1"),
+        ("context_window", "0", ">= 1"),
         ("tool_choice", "maybe", "Invalid enum"),
         ("base_url", "localhost:8000", "write it as http"),
         ("base_url", "file:///etc/passwd", "write it as http"),
@@ -69,7 +73,7 @@ def test_a_request_sets_its_own_but_not_the_address() -> None:
     assert settings_of_request(settings, JsonObject()) is settings
     changed = settings_of_request(settings, JsonObject({"temperature": 0.5}))
     assert (changed.temperature, changed.system) == (0.5, "short")
-    for wrong in ({"base_url": "http://elsewhere"}, {"nonsense": 1}, {"temperature": "hot"}):
+    for wrong in ({"base_url": "http://elsewhere"}, {"context_window": 1}, {"nonsense": 1}, {"temperature": "hot"}):
         with pytest.raises(ModelError) as caught:
             settings_of_request(settings, JsonObject(wrong))
         assert (caught.value.code, caught.value.is_transient) == ("MODEL_REQUEST", False)
@@ -102,3 +106,13 @@ def test_an_address_of_somebody_else_has_no_price_of_the_provider(monkeypatch: p
     assert "word" not in str(caught.value)
     said = access_of(PROVIDERS["openai"], "m", read_settings({"base_url": "http://127.0.0.1:3/v1"}))
     assert said.base_url == "http://127.0.0.1:3/v1"
+
+
+def test_the_window_of_a_model_is_what_is_set_else_what_is_known_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    assert openai("gpt-4o").context_window == window_of("gpt-4o", provider="openai") == 128_000
+    assert openai("gpt-4o", {"context_window": 9_000}).context_window == 9_000
+    address = {"base_url": "http://127.0.0.1:1/v1"}
+    assert compatible("local", address).context_window is None
+    assert compatible("local", {**address, "context_window": "4096"}).context_window == 4_096
+    assert [window_of("nobody-has-it", provider="openai"), window_of("gpt-4o")] == [None, None]

@@ -15,6 +15,7 @@ from checkrein.cli.exits import Exit, Usage
 from checkrein.cli.models import ModelChoice, Models
 from checkrein.cli.screen import Screen
 from checkrein.clock import SystemClock
+from checkrein.loop.compactor import CompactingModel
 from checkrein.loop.options import Retry
 from checkrein.ports.clock import Clock
 from checkrein.ports.model import Model
@@ -53,7 +54,9 @@ async def chat(options: ChatOptions) -> Exit:
 
 async def _talk(options: ChatOptions, models: Models, screen: Screen, clock: Clock) -> Exit:
     model = _model(options, models, clock)
-    agent = Agent(model=model, tools=tools_with(clock), options=AgentOptions(clock=clock, retry=Retry(_ATTEMPTS)))
+    agent = Agent(
+        model=CompactingModel(model), tools=tools_with(clock), options=AgentOptions(clock=clock, retry=Retry(_ATTEMPTS))
+    )
     if screen.is_live and sys.stdin is not None and sys.stdin.isatty():  # pyright: ignore[reportUnnecessaryComparison]  None when it was closed
         return await Person(agent, screen, clock).talk(f"checkrein chat · {options.model.name or options.script}")
     return await Lines(agent, screen, clock).talk()
