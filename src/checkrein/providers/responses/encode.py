@@ -57,8 +57,8 @@ class Dialect(msgspec.Struct, frozen=True):
 COMPATIBLE: Final = Dialect(takes_plain_reasoning=True, has_cache_key=False)
 OPENAI: Final = Dialect(takes_plain_reasoning=False, has_cache_key=True)
 _ENCRYPTED: Final = "reasoning.encrypted_content"
-_PLAIN_MODELS: Final = ("gpt-3", "gpt-4", "chatgpt-", "ft:gpt-3", "ft:gpt-4")
-"""Models that do not reason; the API refuses to be asked for their encrypted reasoning."""
+_PLAIN_MODELS: Final = ("gpt-3", "gpt-4", "-chat")
+"""In the names of models that do not reason; the API refuses to be asked for their encrypted reasoning."""
 
 
 def encode(request: ModelRequest, settings: ProviderSettings, model: str, *, dialect: Dialect = COMPATIBLE) -> Body:
@@ -93,7 +93,7 @@ encode_openai = partial(encode, dialect=OPENAI)
 
 
 def _reasons(model: str) -> bool:
-    return not model.startswith(_PLAIN_MODELS) and "-chat" not in model
+    return not any(part in model for part in _PLAIN_MODELS)
 
 
 def _options(settings: ProviderSettings) -> dict[str, JsonValue]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import cast
 
 import msgspec
+from msgspec.structs import replace
 
 from checkrein.providers.failures import broken
 from checkrein.providers.pricing import Tokens
@@ -17,7 +18,7 @@ _READ = frozenset({"message", "function_call", "reasoning"})
 """The outputs we read; others are counted."""
 
 
-class Part(msgspec.Struct):
+class Part(msgspec.Struct, frozen=True):
     """A part of a message or of reasoning."""
 
     type: str = ""
@@ -25,7 +26,7 @@ class Part(msgspec.Struct):
     refusal: str | None = None
 
 
-class Item(msgspec.Struct):
+class Item(msgspec.Struct, frozen=True):
     """One output; `raw` is all of it."""
 
     type: str = ""
@@ -41,7 +42,7 @@ class Item(msgspec.Struct):
     raw: dict[str, object] = {}
 
 
-class ItemEvent(msgspec.Struct):
+class ItemEvent(msgspec.Struct, frozen=True):
     """An output begins or is done."""
 
     item: dict[str, object]
@@ -56,7 +57,7 @@ class ItemEvent(msgspec.Struct):
         return _read(self.item)
 
 
-class PieceEvent(msgspec.Struct):
+class PieceEvent(msgspec.Struct, frozen=True):
     """Something within an output."""
 
     output_index: int | None = None
@@ -69,16 +70,16 @@ class PieceEvent(msgspec.Struct):
     arguments: str | None = None
 
 
-class _InputDetails(msgspec.Struct):
+class _InputDetails(msgspec.Struct, frozen=True):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
 
 
-class _OutputDetails(msgspec.Struct):
+class _OutputDetails(msgspec.Struct, frozen=True):
     reasoning_tokens: int | None = None
 
 
-class Usage(msgspec.Struct):
+class Usage(msgspec.Struct, frozen=True):
     """What was consumed."""
 
     input_tokens: int | None = None
@@ -87,11 +88,11 @@ class Usage(msgspec.Struct):
     output_tokens_details: _OutputDetails | None = None
 
 
-class _Incomplete(msgspec.Struct):
+class _Incomplete(msgspec.Struct, frozen=True):
     reason: str | None = None
 
 
-class Response(msgspec.Struct):
+class Response(msgspec.Struct, frozen=True):
     """The response as a whole, so far."""
 
     id: str | None = None
@@ -111,28 +112,33 @@ class Response(msgspec.Struct):
         return [_read(item) for item in self.output or ()]
 
 
-class ResponseEvent(msgspec.Struct):
+class ResponseEvent(msgspec.Struct, frozen=True):
     """Something about the response as a whole."""
 
     response: Response
 
 
-class Output(msgspec.Struct):
+class Output:
     """An output that began.
 
-    Attributes:
+    Args:
         index: its position.
         kind: its type.
         names: the ids by which events may name it.
+
+    Attributes:
         parts: how many parts it has.
         is_done: it came as a whole.
     """
 
-    index: int
-    kind: str
-    names: frozenset[str]
-    parts: int = 0
-    is_done: bool = False
+    __slots__ = ("index", "is_done", "kind", "names", "parts")
+
+    def __init__(self, index: int, kind: str, names: frozenset[str]) -> None:
+        self.index = index
+        self.kind = kind
+        self.names = names
+        self.parts = 0
+        self.is_done = False
 
     def begin_part(self, index: int) -> None:
         """Take note of a part, which may have begun before.
@@ -167,5 +173,4 @@ def _read(raw: dict[str, object]) -> Item:
         item = msgspec.convert(cast("object", raw), Item)
     except (msgspec.ValidationError, RecursionError) as error:
         raise broken(f"an output is malformed: {error}") from error
-    item.raw = raw
-    return item
+    return replace(item, raw=raw)

@@ -120,7 +120,7 @@ def test_a_conversation_keeps_its_cache_key_and_only_openai_is_told_it() -> None
     assert "prompt_cache_key" not in encode(ModelRequest("request-001", (HELLO,)), PLAIN, "m")
 
 
-@pytest.mark.parametrize("model", ["gpt-4o", "gpt-4.1-mini", "chatgpt-4o-latest", "gpt-5-chat-latest"])
+@pytest.mark.parametrize("model", ["gpt-4o", "gpt-4.1-mini", "ft:gpt-4o-mini:me::1", "gpt-5-chat-latest"])
 def test_a_model_that_does_not_reason_is_not_asked_for_its_reasoning(model: str) -> None:
     assert "include" not in body_of(HELLO, model=model)
 

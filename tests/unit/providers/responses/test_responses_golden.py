@@ -181,26 +181,30 @@ def piece(text: str, index: int = 0) -> Data:
     return {"type": "response.function_call_arguments.delta", "output_index": index, "delta": text}
 
 
-def called(arguments: str, **fields: object) -> Data:
-    return {**CALL_ITEM, "arguments": arguments, **fields}
+def called(arguments: str, changed: Data | None = None) -> Data:
+    return {**CALL_ITEM, "arguments": arguments, **(changed or {})}
 
 
-def end(*output: Data, **fields: object) -> Data:
-    return {"type": "response.completed", "response": {"id": "r", "output": list(output), **fields}}
+def end(*output: Data) -> Data:
+    return {"type": "response.completed", "response": {"id": "r", "output": list(output)}}
+
+
+def end_as(response: Data) -> WireEvent:
+    return WireEvent(data=json.dumps({"type": "response.completed", "response": response}))
 
 
 MESSAGE, CALL = added(0, MESSAGE_ITEM), added(0, CALL_ITEM)
 THOUGHT = {"type": "response.reasoning_text.delta", "delta": "hm"}
 BROKEN: dict[str, tuple[list[Data | str], str]] = {
     "a call that was never done": ([CALL, piece("{}"), end()], "output 0 was not"),
-    "a call done as cut off": ([CALL, piece("{}"), done(0, called("{}", status="incomplete")), end()], "was not"),
+    "a call done as cut off": ([CALL, piece("{}"), done(0, called("{}", {"status": "incomplete"})), end()], "was not"),
     "a call with other arguments": ([CALL, piece("{}"), done(0, called("[]")), end()], "are not the arguments"),
     "a call listed with other arguments": (
         [CALL, piece("{}"), done(0, called("{}")), end(called("[]"))],
         "are not the arguments",
     ),
-    "a call with another name": ([CALL, done(0, called("{}", name="sub")), end()], "another name or id"),
-    "a call with another id": ([CALL, done(0, called("{}", call_id="d")), end()], "another name or id"),
+    "a call with another name": ([CALL, done(0, called("{}", {"name": "sub"})), end()], "another name or id"),
+    "a call with another id": ([CALL, done(0, called("{}", {"call_id": "d"})), end()], "another name or id"),
     "a call without a name": ([added(0, {"type": "function_call", "call_id": "c"})], "without a name"),
     "a call that is listed as text": ([CALL, done(0, called("{}")), end(said("a"))], "the response has a message"),
     "a call that ends as text": ([CALL, done(0, said("a"))], "ended as message"),
@@ -310,8 +314,8 @@ def failed_with(error: object) -> WireEvent:
         (failed_with({"code": "image_too_large", "message": "no"}), "MODEL_REQUEST", False),
         (failed_with({"code": "context_length_exceeded", "message": "no"}), "MODEL_CONTEXT", False),
         (failed_with(None), "MODEL_STREAM_FAILED", True),
-        (_event(end(status="cancelled")), "MODEL_STREAM_FAILED", True),
-        (_event(end(status="failed", error={"code": "server_error"})), "MODEL_UNAVAILABLE", True),
+        (end_as({"status": "cancelled"}), "MODEL_STREAM_FAILED", True),
+        (end_as({"status": "failed", "error": {"code": "server_error"}}), "MODEL_UNAVAILABLE", True),
         (_event({"type": "error", "code": "server_error", "message": "x"}), "MODEL_UNAVAILABLE", True),
         (_event({"type": "error", "error": {"type": "overloaded", "message": "x"}}), "MODEL_OVERLOADED", True),
         (_event({"error": {"code": "insufficient_quota", "message": "x"}}), "MODEL_QUOTA", False),
