@@ -96,6 +96,7 @@ class MemoryHost:
         self._id = session_id
         self._tools: Mapping[str, Tool] = {} if tools is None else tools
         self.transcript = MemoryTranscript(self, self._schemas)
+        self._asked = 0
         self._message = ""
         self._since: float | None = None
 
@@ -178,11 +179,11 @@ class MemoryHost:
     @property
     def counts_held_requests(self) -> bool:
         """Whether the planner was asked in the open turn already, and its answer was not waited for."""
-        return self.session.request is not None and self.session.request.turn == self.transcript.asked
+        return self.session.request is not None and self.session.request.turn == self._asked
 
     async def ask(self, turn: int) -> PlannerReply:
         """Ask the planner."""
-        self.transcript.asked = turn
+        self._asked = turn
         told = replace(self.session, failure=failure_to_answer(self.session, self._on_failure))
         return await planned(
             self.planner, PlanningRequest(turn, told, self.transcript.read, self._schemas, CancelSignal())

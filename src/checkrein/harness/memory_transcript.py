@@ -34,13 +34,9 @@ class MemoryTranscript:
     Args:
         place: whose log it is folded from.
         read_tools: returns the tools of the session.
-
-    Attributes:
-        asked: the newest turn in which anything was asked of the planner.
     """
 
     def __init__(self, place: _Place, read_tools: Callable[[], tuple[ToolSchema, ...]]) -> None:
-        self.asked = 0
         self._place = place
         self._read_tools = read_tools
         self._view = TranscriptView()
@@ -61,7 +57,6 @@ class MemoryTranscript:
 
     async def summarise(self, cut: SessionCut, start: TurnStart, *, tried: int) -> Summary:
         """Ask the planner for a summary."""
-        self.asked = start.turn
         return await summarised(self._place.planner, cut, start, CancelSignal(), tried=tried)
 
     async def compact(self, fact: TranscriptCompacted) -> None:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterable
 import pytest
 
 from checkrein.errors import ModelError, TransientModelError
+from checkrein.harness.hooks import Pause
 from checkrein.harness.loop import HarnessLoop
 from checkrein.harness.model_planner import ModelPlanner
 from checkrein.harness.pulls import PullRequest, SessionResult
@@ -187,6 +188,32 @@ async def test_the_planner_is_looked_at_once_and_only_when_it_is_asked_for_steps
     scene.loop.hooks.on("before_plan", lambda payload: seen.append(payload["turn"]))
     assert done(await scene.run()).reason == "goal_met"
     assert seen == [1, 2, 3, 4]
+
+
+async def test_a_planning_that_is_held_after_its_summary_is_counted_once() -> None:
+    scene = Scene([*looks(3), reply("good"), reply("all seen")])
+    scene.loop.hooks.on(
+        "before_plan", lambda payload: Pause("look") if payload["turn"] == 4 and "decision" not in payload else None
+    )
+    pulled(await scene.run(), "review:look")
+    assert (scene.summaries(), scene.turns()[3:]) == ([3], [(4, 1), (4, 2)])
+    assert done(await scene.resume({"decision": "allow"})).reason == "goal_met"
+    assert (scene.turns()[3:], scene.model.call_count) == ([(4, 1), (4, 2)], 5)
+    scene.check()
+
+
+async def test_a_result_larger_than_the_window_is_sent_and_if_it_is_refused_that_is_the_end() -> None:
+    large = reply(ToolCall("c1", "look", {"size": 9_000}))
+    scene = Scene([large, reply("read all the same")])
+    assert (done(await scene.run()).result, scene.summaries()) == ("read all the same", [])
+    scene = Scene([large, OVERFLOW])
+    pull = pulled(await scene.run(), "planner_failed")
+    assert ("prompt is too long" in str(pull.payload), scene.summaries(), scene.turns()) == (True, [], [(1, 1), (2, 1)])
+    # Old turns make room, and what is left is still too long.
+    scene = Scene([*looks(2), large, OVERFLOW, reply("good"), OVERFLOW], WIDE)
+    pulled(await scene.run(), "planner_failed")
+    assert (scene.summaries(), scene.turns()[3:]) == ([4], [(4, 1), (4, 2), (4, 3)])
+    scene.check()
 
 
 async def test_a_message_that_comes_while_a_summary_is_written_is_read_by_a_later_planning() -> None:

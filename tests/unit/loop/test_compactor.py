@@ -134,6 +134,15 @@ async def test_a_refusal_ends_the_run_with_its_code_where_nothing_can_be_summari
     assert (result.error.code, scene.summaries(), scene.model.remaining) == ("MODEL_CONTEXT", [4], 0)
 
 
+async def test_a_result_larger_than_the_window_is_sent_and_if_it_is_refused_that_is_the_end() -> None:
+    scene = Scene([*looks(1, size=9_000), reply("read all the same")])
+    assert ((await scene.prompt()).status, scene.summaries()) == ("completed", [])
+    scene = Scene([*looks(1, size=9_000), OVERFLOW])
+    result = await scene.prompt()
+    assert isinstance(result, Failed)
+    assert (result.error.message, scene.summaries()) == ("prompt is too long", [])
+
+
 async def test_a_busy_provider_is_no_reason_to_summarise() -> None:
     busy = TransientModelError("slow down", code="MODEL_RATE_LIMIT")
     scene = Scene([*looks(1), busy, reply("done")], attempts=2)
