@@ -10,6 +10,7 @@ from checkrein import RunState, Task, Worker
 from checkrein.cli.resolver import FolderResolver
 from checkrein.cli.trust import take_folder
 from checkrein.codec.wire import decode_events
+from checkrein.harness.asking import DraftingPlanner
 from checkrein.harness.planners import LastError, Note, Plan, Planner, StepRecord
 from checkrein.kernel.events import EventData, ToolGranted
 from checkrein.ports.store import RunStore
@@ -82,6 +83,8 @@ def limited(task: Task, tool_calls: int) -> Task:
 
 def asked(task: Task, history: History, last_error: LastError | None) -> Plan:
     """Ask a task's plain planner."""
-    answer = task.planner(task.goal, history, last_error)
+    planner = task.planner
+    assert not isinstance(planner, DraftingPlanner)
+    answer = planner(task.goal, history, last_error)
     assert isinstance(answer, Plan)
     return answer

@@ -89,9 +89,7 @@ class MemoryStore:
         self._followers = Followers()
         self._is_closed = False
 
-    async def create(
-        self, run_id: str, request_id: str, rows: Sequence[Row], head: RunHead, *, epoch: int = 0
-    ) -> str:
+    async def create(self, run_id: str, request_id: str, rows: Sequence[Row], head: RunHead, *, epoch: int = 0) -> str:
         """Create a run with its first batch; see the port."""
         border.check_run_id(run_id)
         border.check_request_id(request_id, is_optional=True)

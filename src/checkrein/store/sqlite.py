@@ -75,9 +75,7 @@ class SqliteStore:
     def _connect(self, *, is_writer: bool) -> Connection:
         return open_store(self._path, self._options, is_writer=is_writer)
 
-    async def create(
-        self, run_id: str, request_id: str, rows: Sequence[Row], head: RunHead, *, epoch: int = 0
-    ) -> str:
+    async def create(self, run_id: str, request_id: str, rows: Sequence[Row], head: RunHead, *, epoch: int = 0) -> str:
         """Create a run with its first batch; see the port."""
         border.check_run_id(run_id)
         border.check_request_id(request_id, is_optional=True)

@@ -1,6 +1,6 @@
 """What the tests of runs that drive sessions share: tools that remember what they did, hooks that can be counted, a restart on the same file, and a task with a batch."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -22,9 +22,14 @@ from tests.unit.runs.scene import Scene, write
 __all__ = ["Desk", "Doer", "Fires", "batched", "call_in", "ends_of", "hooked", "kinds", "restarted"]
 
 
-def call_in(name: str, tool_name: str = "", *, batch: str | None = "batch", **arguments: object) -> Step:
+NOTHING: Mapping[str, object] = {}
+
+
+def call_in(
+    name: str, tool_name: str = "", *, batch: str | None = "batch", given: Mapping[str, object] = NOTHING
+) -> Step:
     """Return a step of a batch that calls a tool, by default the one of its own name."""
-    return Step(id=name, description=f"call {name}", tool_name=tool_name or name, arguments=arguments, batch=batch)
+    return Step(id=name, description=f"call {name}", tool_name=tool_name or name, arguments=given, batch=batch)
 
 
 def batched(*names: str) -> list[Step]:

@@ -67,7 +67,11 @@ async def test_where_one_tool_wants_to_be_alone_the_calls_run_one_by_one_in_orde
         running.remove(who)
         return who
 
-    steps = [call_in("a", "other", who="a"), call_in("b", "alone", who="b"), call_in("c", "other", who="c")]
+    steps = [
+        call_in("a", "other", given={"who": "a"}),
+        call_in("b", "alone", given={"who": "b"}),
+        call_in("c", "other", given={"who": "c"}),
+    ]
     task = scene.task([*steps, write()], alone, other)
     run_id = await scene.worker().submit(task)
     assert (await scene.worker(task).advance(run_id)).phase is Phase.SUCCEEDED

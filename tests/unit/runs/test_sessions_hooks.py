@@ -165,7 +165,7 @@ async def test_arguments_that_a_hook_changed_before_its_pause_are_what_the_tool_
         call["arguments"] = {"text": "changed"}
         return Pause("I changed them")
 
-    plain = scene.task(Script([call_in("work", batch=None, text="planned"), write()]), *doer.tools("work"))
+    plain = scene.task(Script([call_in("work", batch=None, given={"text": "planned"}), write()]), *doer.tools("work"))
     task = hooked(plain, Fires().on("before_tool_call", change, when=about_work))
     run_id = await scene.worker().submit(task)
     state = await scene.worker(task).advance(run_id)
@@ -268,7 +268,7 @@ async def test_before_a_step_or_its_call_a_hook_fails_or_skips_it_and_nothing_is
 async def test_on_error_pauses_a_run_and_goes_on_when_it_is_answered(scene: Scene, tmp_path: Path) -> None:
     await restarted(scene, tmp_path)
     doer, asking = Doer(), Fires()
-    script = Script([call_in("work", batch=None, text=7)], [write()])
+    script = Script([call_in("work", batch=None, given={"text": 7})], [write()])
 
     def task() -> Task:
         return hooked(scene.task(script, *doer.tools("work")), asking.on("on_error", Pause("look")))
@@ -287,7 +287,9 @@ async def test_on_error_pauses_a_run_and_goes_on_when_it_is_answered(scene: Scen
 
 async def test_on_error_is_told_of_tools_planners_and_hooks_once_each(scene: Scene) -> None:
     doer, told = Doer(), Fires()
-    script = Script(ValueError("no idea"), [step("work"), call_in("bad", "work", batch=None, text=7)], [write()])
+    script = Script(
+        ValueError("no idea"), [step("work"), call_in("bad", "work", batch=None, given={"text": 7})], [write()]
+    )
     task = hooked(
         scene.task(script, *doer.tools("work")),
         Fires().on("before_step", ZeroDivisionError("hook"), when=about_work),

@@ -31,7 +31,7 @@ async def _asked(scene: Scene, task: Task) -> str:
 
 
 async def test_a_call_of_a_tool_that_the_task_does_not_have_is_granted_and_waits_for_a_caller(scene: Scene) -> None:
-    task = scene.task([call_in("bring", batch=None, what="a fact"), write()])
+    task = scene.task([call_in("bring", batch=None, given={"what": "a fact"}), write()])
     run_id = await _asked(scene, task)
     types = await scene.types(run_id)
     assert types[-4:] == ["tool.call", "tool_granted", "tool_accepted", "blocked"]
@@ -278,7 +278,10 @@ async def _permission(scene: Scene) -> str:
 
 
 async def _two_permissions(scene: Scene) -> str:
-    steps = [call_in("one", "put", path="a", text="a"), call_in("two", "put", path="report.txt", text="b")]
+    steps = [
+        call_in("one", "put", path="a", given={"text": "a"}),
+        call_in("two", "put", path="report.txt", given={"text": "b"}),
+    ]
     return await _asked(scene, scene.task(steps, policy=lambda _name, _arguments: "ask"))
 
 
