@@ -43,6 +43,10 @@ def _doubled(ledger: Ledger) -> Ledger:
     return [*ledger, {**_line(ledger, "post_blind"), "call": "9.9"}]
 
 
+def _allowed_twice(ledger: Ledger) -> Ledger:
+    return [*ledger, {**_line(ledger, "post_blind"), "attempt": "2"}]
+
+
 def _made_again(ledger: Ledger) -> Ledger:
     return [{**line, "attempt": "2"} if line["tool"] == "post_probed" else line for line in ledger]
 
@@ -54,6 +58,7 @@ def _made_again(ledger: Ledger) -> Ledger:
         (_doubled, "1 bodies ran twice"),
         (_doubled, "without a grant"),
         (_made_again, "was made again"),
+        (_allowed_twice, "was allowed once and made 2 times"),
     ],
 )
 async def test_a_body_that_ran_too_often_is_a_fault(
