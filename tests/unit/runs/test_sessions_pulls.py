@@ -279,8 +279,8 @@ async def _permission(scene: Scene) -> str:
 
 async def _two_permissions(scene: Scene) -> str:
     steps = [
-        call_in("one", "put", path="a", given={"text": "a"}),
-        call_in("two", "put", path="report.txt", given={"text": "b"}),
+        call_in("one", "put", given={"path": "a", "text": "a"}),
+        call_in("two", "put", given={"path": "report.txt", "text": "b"}),
     ]
     return await _asked(scene, scene.task(steps, policy=lambda _name, _arguments: "ask"))
 
