@@ -3,19 +3,22 @@
 The invariant: it ends within its bound, whatever the server does, and what it says holds no key.
 """
 
-import asyncio
 import contextlib
 from typing import Final
 
 import msgspec
 
+from checkrein.clock import SystemClock
+from checkrein.ports.clock import Clock
 from checkrein.providers.failures import redacted
 from checkrein.providers.registry import Provider
+from checkrein.providers.watch import ProgressWatch, Stalled
 
 __all__ = ["Reached", "headers_of", "list_url", "reach"]
 
 _MOST_BYTES: Final = 4 * 1024 * 1024
 _OK: Final = 200
+_SYSTEM_CLOCK: Final = SystemClock()
 
 
 class Reached(msgspec.Struct, frozen=True):
@@ -55,38 +58,55 @@ def list_url(provider: Provider, base_url: str) -> str:
     return f"{base_url.rstrip('/')}{version}/models"
 
 
-async def reach(url: str, headers: dict[str, str], *, seconds: float, secret: str = "") -> Reached:
+async def reach(
+    url: str, headers: dict[str, str], *, seconds: float, clock: Clock = _SYSTEM_CLOCK, secret: str = ""
+) -> Reached:
     """Ask for the list of models.
 
     Args:
         url: where it is.
         headers: what authorises the request.
         seconds: how long it may take in all.
+        clock: time.
         secret: what must not show in the text.
     """
+    watch = ProgressWatch(clock, seconds)
     try:
-        import httpx2
+        status, body = await watch.wait(_listed(url, headers, seconds))
     except ImportError:
         return Reached(is_there=False, text="not asked: the extra `models` is not installed")
-    try:
-        async with (
-            asyncio.timeout(seconds),
-            httpx2.AsyncClient(timeout=seconds) as client,
-            client.stream("GET", url, headers=headers) as response,
-        ):
-            status, body = response.status_code, b""
-            async for piece in response.aiter_bytes():
-                body += piece
-                if len(body) > _MOST_BYTES:
-                    break
-    except TimeoutError:
+    except Stalled:
         return Reached(is_there=False, text=f"no answer within {seconds:g} s")
-    except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
+    except Exception as error:  # noqa: BLE001  whatever a server and its transport can do, it is not reached
         return Reached(is_there=False, text=redacted(f"cannot be reached: {error}", (secret,)))
+    finally:
+        watch.stop()
     if status != _OK:
         return Reached(is_there=False, text=f"answers with status {status}")
     listed = _Listed()
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
         listed = msgspec.json.decode(body, type=_Listed)
     names = tuple(redacted(item.id, (secret,)) for item in listed.data if item.id)
-    return Reached(is_there=True, text=f"answers, and lists {len(names)} model{'' if len(names) == 1 else 's'}", models=names)
+    text = f"answers, and lists {len(names)} model{'' if len(names) == 1 else 's'}"
+    return Reached(is_there=True, text=text, models=names)
+
+
+async def _listed(url: str, headers: dict[str, str], seconds: float) -> tuple[int, bytes]:
+    """Return status and body, cut off where it is longer than any list.
+
+    Raises:
+        ImportError: the transport is not installed.
+        Exception: what the transport raises.
+    """
+    import httpx2
+
+    async with (
+        httpx2.AsyncClient(timeout=seconds) as client,
+        client.stream("GET", url, headers=headers) as response,
+    ):
+        body = b""
+        async for piece in response.aiter_bytes():
+            body += piece
+            if len(body) > _MOST_BYTES:
+                break
+        return response.status_code, body

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from checkrein.errors import ModelError, TaskError
 from checkrein.ports.model import ModelRequest
@@ -81,7 +82,7 @@ class RecordEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     retry_after: float | None = None
 
 
-class Answer(msgspec.Struct):
+class Answer(msgspec.Struct, frozen=True):
     """What one request brought.
 
     Attributes:
@@ -91,7 +92,7 @@ class Answer(msgspec.Struct):
     """
 
     request: RecordRequest | None
-    events: list[WireEvent]
+    events: tuple[WireEvent, ...] = ()
     end: RecordEnd | None = None
 
 
@@ -204,6 +205,7 @@ def read_record(file: Path) -> Record:
     for number, line in enumerate(lines, start=1):
         if line.strip():
             reading.take(number, _line(file, number, line, is_last=number == len(lines)))
+    reading.settle()
     if not reading.answers:
         raise TaskError(str(file), "", "holds no answer of a model", "name a file that --record wrote")
     return Record(reading.head, reading.answers)
@@ -216,6 +218,13 @@ class _Reading:
         self._file = file
         self.head: RecordHead | None = None
         self.answers: list[Answer] = []
+        self._events: list[WireEvent] = []
+
+    def settle(self) -> None:
+        """Give the last answer the events that were read."""
+        if self.answers:
+            self.answers[-1] = replace(self.answers[-1], events=tuple(self._events))
+        self._events.clear()
 
     def take(self, number: int, line: RecordHead | RecordRequest | RecordEnd | WireEvent | None) -> None:
         """Take the next line; one that its writer died in says nothing.
@@ -227,13 +236,14 @@ class _Reading:
             case RecordHead():
                 self._take_head(number, line)
             case RecordRequest():
-                self.answers.append(Answer(line, []))
+                self.settle()
+                self.answers.append(Answer(line))
             case WireEvent():
+                self._events.append(line)
                 if not self.answers:
-                    self.answers.append(Answer(None, []))
-                self.answers[-1].events.append(line)
+                    self.answers.append(Answer(None))
             case RecordEnd() if self.answers:
-                self.answers[-1].end = line
+                self.answers[-1] = replace(self.answers[-1], end=line)
             case _:
                 pass
 

@@ -144,7 +144,7 @@ async def test_every_golden_stream_that_is_whole_plays_as_a_model(wire: str) -> 
     played = 0
     for name, _events in golden(wire):
         file = STREAMS / wire / f"{name}.jsonl"
-        assert read_record(file).answers[0].events == events_of(file)
+        assert read_record(file).answers[0].events == tuple(events_of(file))
         said = await heard(replay(str(file)), SECOND)
         played += isinstance(said[-1], ModelResponse)
     assert played > 10
