@@ -16,7 +16,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Self, cast
 
 import msgspec
 
@@ -39,6 +39,8 @@ _VARIABLES: Final = (_VARIABLE, "ANTHROPIC_BASE_URL")
 _KEY: Final = "ANTHROPIC_API_KEY"
 _CHAT: Final = "/chat/completions"
 _MESSAGES: Final = "/messages"
+_ENDS: Final = (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError)
+"""How a connection ends that is broken, or speaks no HTTP."""
 _Json = dict[str, JsonValue]
 
 
@@ -78,6 +80,7 @@ class FakeModelServer:
         self._repeat = script.repeat
         self._replies, self._errors = _by_place(script.reply)
         self._server: asyncio.Server | None = None
+        self._open: set[asyncio.Task[None]] = set()
         self.url = ""
         self.asked: list[bytes] = []
 
@@ -93,9 +96,12 @@ class FakeModelServer:
         return self
 
     async def __aexit__(self, *_error: object) -> None:
-        """Stop listening."""
+        """Stop listening, and close what is open."""
         if self._server is not None:
             self._server.close()
+        for task in self._open:
+            task.cancel()
+        await asyncio.gather(*self._open, return_exceptions=True)
 
     async def serve_forever(self) -> None:
         """Serve until cancelled."""
@@ -103,11 +109,17 @@ class FakeModelServer:
             await self._server.serve_forever()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
+        task = cast("asyncio.Task[None]", asyncio.current_task())
+        self._open.add(task)
+        # A connection that is cancelled, which the end of the server alone does, has ended as it should.
+        with contextlib.suppress(*_ENDS, asyncio.CancelledError):
             while True:
                 await self._answer(await _read(reader), writer)
                 await writer.drain()
         writer.close()
+        with contextlib.suppress(*_ENDS, asyncio.CancelledError):
+            await writer.wait_closed()
+        self._open.discard(task)
 
     async def _answer(self, request: _Request, writer: asyncio.StreamWriter) -> None:
         if request.method == "GET" and request.path.endswith("/models"):
