@@ -54,8 +54,9 @@ def headers_of(provider: Provider, key: str) -> dict[str, str]:
 
 def list_url(provider: Provider, base_url: str) -> str:
     """Return where a provider lists its models."""
-    version = "/v1" if provider.name == "anthropic" else ""
-    return f"{base_url.rstrip('/')}{version}/models"
+    base = base_url.rstrip("/")
+    is_bare = provider.name == "anthropic" and not base.endswith("/v1")
+    return f"{base}{'/v1' if is_bare else ''}/models"
 
 
 async def reach(

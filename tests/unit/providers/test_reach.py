@@ -45,6 +45,7 @@ async def test_a_server_that_never_answers_is_given_up_in_time() -> None:
 def test_each_provider_is_asked_in_its_own_way() -> None:
     anthropic, openai = PROVIDERS["anthropic"], PROVIDERS["openai"]
     assert list_url(anthropic, anthropic.base_url) == "https://api.anthropic.com/v1/models"
+    assert list_url(anthropic, "http://127.0.0.1:1/v1/") == "http://127.0.0.1:1/v1/models"
     assert list_url(openai, openai.base_url) == "https://api.openai.com/v1/models"
     assert headers_of(anthropic, KEY)["x-api-key"] == KEY
     assert headers_of(openai, "") == {}
