@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from checkrein.cli.exits import Usage
 from checkrein.cli.resolver import installed
 from checkrein.errors import CheckreinError
-from checkrein.harness.model_planner import ModelPlanner
 from checkrein.kernel.events import TaskRecord
 from checkrein.ports.model import Model
 from checkrein.providers.model import WireModel
@@ -177,7 +176,7 @@ class Models:
     def _planned(self, task: Task, choice: ModelChoice) -> Task:
         model = self._chosen(choice)
         settings = None if "system" in choice.settings else {"system": briefing(task)}
-        return replace(task, model=model, model_data=choice.data, planner=ModelPlanner(model, settings=settings))
+        return replace(task, model=model, model_data=choice.data, planner=task.planned_by(model, settings))
 
     def _chosen(self, choice: ModelChoice) -> Model:
         model = self.model(choice.name, choice.settings)

@@ -86,10 +86,20 @@ class ModelPlanner:
             self.offered(request.read_tools()),
             self._settings,
         )
+        answer, usage = await self.ask(asked, request)
+        return Drafted(_plan(answer, request.turn), answer.message, usage)
+
+    async def ask(self, asked: ModelRequest, request: PlanningRequest) -> tuple[Answer, Usage]:
+        """Ask the model once; return its answer, and what it consumed.
+
+        Raises:
+            PlannerFailed: as `draft`.
+            asyncio.CancelledError: the answer is not wanted any more.
+        """
         collector = ResponseCollector(asked, self._limits, self._publisher(request.attempt))
         try:
             await read_response(self._model, asked, request.signal, collector)
-            answer = collector.finished()
+            return collector.finished(), _usage(collector)
         except ModelError as error:
             raise PlannerFailed(
                 f"{error.code}: {error}",
@@ -98,7 +108,6 @@ class ModelPlanner:
                 retry_after=error.retry_after,
                 code=error.code,
             ) from error
-        return Drafted(_plan(answer, request.turn), answer.message, _usage(collector))
 
     def offered(self, tools: tuple[ToolSchema, ...]) -> tuple[ToolSchema, ...]:
         """Return the tools that the model is told of, in a session that has these."""

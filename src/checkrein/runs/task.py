@@ -8,7 +8,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, TypeAlias, cast, get_args
+from typing import Literal, Protocol, TypeAlias, cast, get_args
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -19,6 +19,7 @@ from checkrein.harness.hooks import Hooks
 from checkrein.harness.model_planner import ModelPlanner
 from checkrein.harness.permission import Policy, allow_listed
 from checkrein.harness.planners import Planner, PlannerAnswer
+from checkrein.harness.structured import StructuredPlanner
 from checkrein.kernel.budget import Budget
 from checkrein.kernel.events import CheckSpec, TaskRecord, ToolSpec
 from checkrein.kernel.session_next import OnFailure
@@ -27,8 +28,9 @@ from checkrein.ports.tool import Tool
 from checkrein.ports.verifier import Verifier
 from checkrein.values import JsonObject
 
-__all__ = ["Check", "InstallHooks", "OfRun", "Resolver", "Task", "tool_spec"]
+__all__ = ["Check", "InstallHooks", "OfRun", "Planning", "Resolver", "Task", "tool_spec"]
 
+Planning: TypeAlias = Literal["calls", "steps"]
 OfRun: TypeAlias = Callable[["Task", TaskRecord], "Task"]
 """Returns a task as a stored run of it needs it, before the run is claimed."""
 InstallHooks: TypeAlias = Callable[[Hooks], None]
@@ -65,6 +67,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         planner: decides the steps: a function, or what sees the turn as a model does.
         model: decides the steps, in place of a planner: each turn of it is a planning.
         model_data: how the model was named, which is stored with each run; it must hold no secret.
+        planning: how a model plans: by calling tools, or by drafting plans of several `steps`.
         tools: the tools that steps may use; names are unique.
         children: the tasks whose runs its tools may start; a worker that has this task advances those runs too.
         budget: limits of one run.
@@ -89,6 +92,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     planner: SessionPlanner = unplanned
     model: Model | None = None
     model_data: Mapping[str, object] = {}
+    planning: Planning = "calls"
     version: int = 1
     tools: Sequence[Tool] = ()
     children: "Sequence[Task]" = ()
@@ -106,7 +110,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Check everything that can be known now; paths may be given as text, and a model plans by itself."""
         if self.model is not None and self.planner is unplanned:
-            force_setattr(self, "planner", ModelPlanner(self.model))
+            force_setattr(self, "planner", self.planned_by(self.model))
         for key, is_right, problem, fix in _demands(self):
             if not is_right:
                 raise TaskError(self.source, key, problem, fix)
@@ -154,6 +158,16 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
             taken.add(name)
             named.append(Check(check.verifier, name))
         return tuple(named)
+
+    def planned_by(self, model: Model, settings: Mapping[str, object] | None = None) -> ModelPlanner:
+        """Return the planner that a model is for this task.
+
+        Args:
+            model: answers its requests.
+            settings: the provider's settings for each of them.
+        """
+        kind = StructuredPlanner if self.planning == "steps" else ModelPlanner
+        return kind(model, settings=settings)
 
     def tool(self, name: str) -> Tool | None:
         """Return the tool of that name, if the task lists it."""
@@ -278,6 +292,8 @@ def _demands(task: Task) -> Iterator[tuple[str, bool, str, str]]:
         "it cannot be called",
         "give a function (goal, history, last_error)",
     )
+    planning = cast("object", task.planning)
+    yield "planning", planning in get_args(Planning), f"{planning!r:.80} is unknown", "use calls or steps"
     yield "policy", callable(task.policy), "it cannot be called", "give a function (tool, arguments)"
     has_hooks = task.hooks is None or callable(task.hooks)
     yield "hooks", has_hooks, "it cannot be called", "give a function (hooks) that registers them"

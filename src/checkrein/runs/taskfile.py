@@ -19,7 +19,7 @@ from checkrein.harness.permission import allow_listed
 from checkrein.kernel.budget import LIMITS, Budget
 from checkrein.kernel.session_next import OnFailure
 from checkrein.ports.model import Model
-from checkrein.runs.task import Check, Resolver, Task, unplanned
+from checkrein.runs.task import Check, Planning, Resolver, Task, unplanned
 from checkrein.values import JsonObject
 
 __all__ = ["load_task", "read_task_file", "task_file_of"]
@@ -27,7 +27,7 @@ __all__ = ["load_task", "read_task_file", "task_file_of"]
 T = TypeVar("T")
 _SECTIONS = ("task", "model", "inputs", "budget", "check")
 # Keys that a task names when it is made: in a file they stand in the section [task].
-_OWN_KEYS = ("name", "version", "goal", "planner", "tools")
+_OWN_KEYS = ("name", "version", "goal", "planner", "planning", "tools")
 _TEXT_FIXES = {
     "task.name": 'write name = "my-task"',
     "task.goal": 'say in a sentence what is to be reached, as in goal = "Write the yearly report"',
@@ -39,6 +39,7 @@ _TASK_KEYS = (
     "goal",
     "planner",
     "model",
+    "planning",
     "tools",
     "children",
     "workspace",
@@ -117,6 +118,7 @@ def load_task(path: Path, resolve: Resolver, content: bytes | None = None) -> Ta
             planner=planned.planner,
             model=planned.model,
             model_data=planned.data,
+            planning=cast("Planning", table.get("planning", "calls")),
             tools=tuple(
                 _resolved(file, "task.tools", resolve.tool, name)
                 for name in _strings(file, "task.tools", table.get("tools", []))

@@ -90,6 +90,22 @@ def test_a_task_file_names_its_model_and_needs_trust_for_it(checkrein: Checkrein
     assert stored_model(checkrein, run_id_of(printed)) == {"name": "compatible/fake", "settings": {"base_url": url}}
 
 
+def test_a_task_file_may_want_plans_of_several_steps(checkrein: Checkrein, tmp_path: Path) -> None:
+    arguments = json.dumps({"path": "note.txt", "content": "x"})
+    steps = [{"id": name, "description": "Write", "tool": "write_file", "arguments": arguments} for name in "ab"]
+    script = tmp_path / "plan.toml"
+    script.write_text(f'[[reply]]\ntext = """{_escaped({"steps": steps, "final": True})}"""\n', encoding="utf-8")
+    folder = task_folder(tmp_path / "note", extra='planning = "steps"')
+    with fake_model(script) as url:
+        printed = checkrein("run", folder, "--trust", *at(url))
+    assert printed.code == 0
+    assert "plan of 2 steps" in printed.out
+
+
+def _escaped(value: object) -> str:
+    return json.dumps(value).replace("\\", "\\\\")
+
+
 @pytest.mark.parametrize("command", ["resume", "worker"])
 def test_who_goes_on_with_a_run_asks_its_model_without_being_told(
     checkrein: Checkrein, tmp_path: Path, url: str, command: str

@@ -11,6 +11,7 @@ from checkrein.errors import MissingExtra, TaskError
 from checkrein.harness.model_planner import ModelPlanner
 from checkrein.harness.permission import Decision, Policy
 from checkrein.harness.planners import Planner
+from checkrein.harness.structured import StructuredPlanner
 from checkrein.ports.model import Model
 from checkrein.ports.tool import Tool
 from checkrein.ports.verifier import Verifier
@@ -130,6 +131,7 @@ def test_a_model_may_stand_in_the_place_of_a_planner_and_is_stored_by_its_name(t
     assert isinstance(task.model, ScriptedModel)
     assert task.record().data["model"] == {"name": "scripted/one", "settings": {"seed": 7}}
     assert "model" not in load(tmp_path, HEAD + CHECK).record().data
+    assert isinstance(load(tmp_path, head + 'planning = "steps"\n' + CHECK).planner, StructuredPlanner)
 
 
 def test_what_is_not_said_has_its_default(tmp_path: Path) -> None:
@@ -156,6 +158,7 @@ def test_what_is_not_said_has_its_default(tmp_path: Path) -> None:
         (HEAD.replace('name = "notes"\n', "") + CHECK, "task.name", "is missing", 'name = "my-task"'),
         (HEAD.replace('"Write the notes"', '" "') + CHECK, "task.goal", "no text", "say in a sentence"),
         (HEAD.replace('planner = "plan"\n', "") + CHECK, "task.planner", "is missing", 'planner = "plan.py:plan"'),
+        (HEAD + 'planning = "leaps"\n' + CHECK, "task.planning", "'leaps' is unknown", "use calls or steps"),
         (HEAD + 'model = "scripted/one"\n' + CHECK, "task.model", "stands beside a planner", "keep the one"),
         (HEAD + "[model]\nseed = 1\n" + CHECK, "[model]", "the task has none", 'model = "…"'),
         (HEAD.replace('planner = "plan"', 'model = "other"') + CHECK, "task.model", "no model 'other'", "correct the name"),
