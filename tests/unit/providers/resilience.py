@@ -47,7 +47,8 @@ FAULTS: Mapping[str, Fault] = {
     "reset": Fault(lambda mock: mock.disconnect(after_chunks=1)),
     "early end": Fault(lambda mock: mock.truncate(after_chunks=1)),
     "late end": Fault(lambda mock: mock.truncate(after_chunks=3)),
-    "corrupt": Fault(lambda mock: mock.corrupt(after_chunks=1)),
+    # Paced, so that on a busy machine too the server is still writing when the client leaves: only then does the judge see that it left.
+    "corrupt": Fault(lambda mock: mock.corrupt(after_chunks=1).pace(100)),
     "stall": Fault(lambda mock: mock.stall(after_chunks=1, seconds=3.0)),
     "slow first token": Fault(lambda mock: mock.slow_first_token(0.2)),
     "reset in a call": Fault(lambda mock: mock.call_tool("add", {"a": 1, "b": 2}).disconnect(after_chunks=2), runs=1),
