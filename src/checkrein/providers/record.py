@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 from msgspec.structs import replace
@@ -29,6 +30,7 @@ __all__ = [
     "RecordEnd",
     "RecordHead",
     "RecordRequest",
+    "public_url",
     "read_record",
     "without_secrets",
 ]
@@ -137,7 +139,7 @@ class FileRecorder:
             self._provider,
             model.wire,
             model.name,
-            access.base_url,
+            public_url(access.base_url),
             access.provider,
             _changed(model.settings),
         )
@@ -161,6 +163,12 @@ class FileRecorder:
     def _write(self, line: msgspec.Struct) -> None:
         text = msgspec.json.encode(line).decode()
         os.write(self._file, f"{without_secrets(text, self._secrets)}\n".encode())
+
+
+def public_url(url: str) -> str:
+    """Return an address without the name and password that may stand in it."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def without_secrets(text: str, secrets: Sequence[str]) -> str:

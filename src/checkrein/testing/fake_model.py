@@ -135,7 +135,7 @@ class FakeModelServer:
             return
         self.asked.append(request.body)
         place = sum(message.role == "assistant" for message in body.messages)
-        if place >= len(self._replies) and self._repeat:
+        if self._replies and self._repeat:
             place %= len(self._replies)
         if self._errors.get(place):
             _send(writer, 503, _error(self._errors[place].pop(0).error, "overloaded_error"))

@@ -1,6 +1,8 @@
 """Models on the command line: which can be named, what is set for them, what is stored of them, and that a key is nowhere."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -196,3 +198,28 @@ def test_doctor_asks_the_address_that_was_set_and_says_who_cannot_be_reached(
     away = checkrein("doctor")
     assert away.code == 1
     assert "cannot be reached" in away.out
+
+
+def test_a_conversation_is_held_recorded_and_played_back(shell: Shell, tmp_path: Path, url: str) -> None:
+    record = tmp_path / "record.jsonl"
+    first = talk(shell, *at(url), "--record", record)
+    assert first == talk(shell, "--model", f"replay/{record}")
+    assert "I write the note." in first
+    refused = shell.spawn("chat", "--script", tmp_path / "note.toml", "-c", "temperature=0")
+    assert refused.code == 2
+
+
+def talk(shell: Shell, *words: str | Path) -> str:
+    """Return what is said to one prompt."""
+    done = subprocess.run(
+        [sys.executable, "-m", "checkrein", "chat", *map(str, words)],
+        input="Write a note.\n",
+        cwd=shell.home,
+        env=shell.environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

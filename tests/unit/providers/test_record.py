@@ -13,7 +13,7 @@ from checkrein.ports.model import Chunk, ModelRequest, ModelResponse
 from checkrein.ports.tool import CancelSignal
 from checkrein.providers.chat.client import COMPATIBLE_CHAT
 from checkrein.providers.model import Access, Key, WireModel
-from checkrein.providers.record import FileRecorder, read_record
+from checkrein.providers.record import FileRecorder, public_url, read_record
 from checkrein.providers.replay import ReplayModel, replay
 from checkrein.providers.settings import read_settings
 from checkrein.testing import ManualClock
@@ -174,6 +174,11 @@ def test_two_models_in_one_record_are_refused(tmp_path: Path) -> None:
     file.write_text("\n".join(map(json.dumps, heads)), encoding="utf-8")
     with pytest.raises(TaskError, match="line 2: another model is asked"):
         read_record(file)
+
+
+def test_an_address_is_kept_without_its_password() -> None:
+    assert public_url("http://me:word@127.0.0.1:1/v1?a=b") == "http://127.0.0.1:1/v1?a=b"
+    assert public_url("http://127.0.0.1:1/v1") == "http://127.0.0.1:1/v1"
 
 
 def test_replay_without_a_file_says_how_it_is_named() -> None:

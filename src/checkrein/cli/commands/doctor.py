@@ -23,6 +23,7 @@ from checkrein.clock import SystemClock
 from checkrein.errors import CheckreinError
 from checkrein.providers.failures import redacted
 from checkrein.providers.reach import headers_of, list_url, reach
+from checkrein.providers.record import public_url
 from checkrein.providers.registry import PROVIDERS, Provider
 
 __all__ = ["Finding", "doctor"]
@@ -129,7 +130,7 @@ async def _provider(provider: Provider, *, online: bool) -> Finding:
     if provider.needs_key and not online:
         return Finding(name, f"{state}; not asked: --online asks whether it is taken")
     found = await reach(list_url(provider, url), headers_of(provider, key), seconds=_REACH_SECONDS, secret=key)
-    text = f"{redacted(url, (key,))} {found.text}; {state}"
+    text = f"{redacted(public_url(url), (key,))} {found.text}; {state}"
     if found.is_there:
         return Finding(name, text)
     return Finding(name, text, f"start the server, or correct {provider.url_variable} and {provider.key_variable}")
