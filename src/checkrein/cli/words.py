@@ -4,7 +4,9 @@ The texts hold what tools, models and people wrote, so whoever prints them passe
 """
 
 import json
+from collections.abc import Mapping
 from functools import singledispatch
+from typing import cast
 
 from checkrein.cli.figures import counted
 from checkrein.kernel import events as facts
@@ -58,6 +60,9 @@ def _attempt(number: int) -> str:
 @words.register
 def _received(data: facts.Received) -> str:
     text = f"received: task {data.task.name}, version {data.task.version}, {counted(len(data.task.checks), 'check')} to pass"
+    model = data.task.data.get("model")
+    if isinstance(model, Mapping):
+        text += f", planned by {cast('Mapping[str, object]', model).get('name', 'a model')}"
     return (
         f"{text}; a fork of run {data.fork_of}, whose first {data.fork_at} events these are" if data.fork_of else text
     )

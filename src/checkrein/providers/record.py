@@ -123,6 +123,8 @@ class FileRecorder:
         self._secrets = tuple(secret for secret in secrets if secret)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | (0 if goes_on else os.O_EXCL)
         try:
+            if goes_on:
+                _cut_off(file)
             self._file = os.open(file, flags, 0o600)
         except FileExistsError as error:
             raise TaskError("--record", str(file), "is there already", "name a new file") from error
@@ -163,6 +165,20 @@ class FileRecorder:
     def _write(self, line: msgspec.Struct) -> None:
         text = msgspec.json.encode(line).decode()
         os.write(self._file, f"{without_secrets(text, self._secrets)}\n".encode())
+
+
+def _cut_off(file: Path) -> None:
+    """Take away a last line that its writer died in.
+
+    Raises:
+        OSError: the file cannot be read or written.
+    """
+    if not file.exists():
+        return
+    content = file.read_bytes()
+    whole = content.rfind(b"\n") + 1
+    if whole != len(content):
+        os.truncate(file, whole)
 
 
 def public_url(url: str) -> str:

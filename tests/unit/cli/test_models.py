@@ -79,6 +79,17 @@ def test_a_model_takes_the_place_of_the_planner_and_is_stored_with_the_run(
     assert stored_model(checkrein, run_id_of(checkrein("run", folder, "--json"))) is None
 
 
+def test_a_fork_may_be_planned_by_a_model(checkrein: Checkrein, tmp_path: Path, url: str) -> None:
+    folder = task_folder(tmp_path / "note")
+    run_id = run_id_of(checkrein("run", folder, "--trust", "--json"))
+    first = checkrein("fork", run_id, "--json").records[0]["at"]
+    printed = checkrein("fork", run_id, "--at", str(first), "--json", *at(url))
+    assert printed.code == 0
+    fork = run_id_of(printed)
+    assert stored_model(checkrein, fork) == {"name": "compatible/fake", "settings": {"base_url": url}}
+    assert "planned by compatible/fake" in checkrein("events", fork).out
+
+
 def test_a_task_file_names_its_model_and_needs_trust_for_it(checkrein: Checkrein, tmp_path: Path, url: str) -> None:
     folder = task_folder(tmp_path / "note")
     (folder / "plan.py").unlink()

@@ -176,6 +176,18 @@ def test_two_models_in_one_record_are_refused(tmp_path: Path) -> None:
         read_record(file)
 
 
+async def test_a_record_that_is_gone_on_with_drops_the_line_its_writer_died_in(tmp_path: Path) -> None:
+    file = tmp_path / "record.jsonl"
+    await recorded(file, WHOLE)
+    whole = file.read_bytes()
+    file.write_bytes(whole + b'{"request": "request-003", "bo')
+    FileRecorder(file, "compatible", goes_on=True)
+    assert file.read_bytes() == whole
+    assert FileRecorder(tmp_path / "new.jsonl", "compatible", goes_on=True)
+    with pytest.raises(TaskError, match="is there already"):
+        FileRecorder(file, "compatible")
+
+
 def test_an_address_is_kept_without_its_password() -> None:
     assert public_url("http://me:word@127.0.0.1:1/v1?a=b") == "http://127.0.0.1:1/v1?a=b"
     assert public_url("http://127.0.0.1:1/v1") == "http://127.0.0.1:1/v1"
