@@ -109,6 +109,15 @@ class Models:
         self._made: dict[bytes, Model] = {}
         self._recorder: FileRecorder | None = None
 
+    @property
+    def typed(self) -> tuple[str, ...]:
+        """The words of the command line that say it."""
+        choice = self._choice
+        named = [("--model", choice.name)] if choice.name else []
+        named += [("-c", f"{key}={value}") for key, value in choice.settings.items()]
+        named += [] if choice.record is None else [("--record", str(choice.record))]
+        return tuple(word for pair in named for word in pair)
+
     def chosen(self) -> Model:
         """Return the model that the command line names.
 

@@ -46,7 +46,8 @@ def load_trusted(path: Path, screen: Screen, *, trust: bool, models: Models | No
         OSError: a folder cannot be read, or the list of trusted tasks cannot be written.
     """
     folder = read_folder(path)
-    demand_trust(folder, screen, trust=trust, command=("run", str(path), "--trust"))
+    typed = () if models is None else models.typed
+    demand_trust(folder, screen, trust=trust, command=("run", str(path), *typed, "--trust"))
     return compose(folder, models)
 
 

@@ -96,8 +96,9 @@ def test_a_task_file_names_its_model_and_needs_trust_for_it(checkrein: Checkrein
     text = (folder / "task.toml").read_text(encoding="utf-8")
     text = text.replace('planner = "plan.py:plan"', 'model = "compatible/fake"')
     (folder / "task.toml").write_text(f'{text}[model]\nbase_url = "{url}"\n', encoding="utf-8")
-    refused = checkrein("run", folder)
+    refused = checkrein("run", folder, "-c", "seed=3")
     assert (refused.code, refused.out) == (3, "")
+    assert f"run {folder} -c seed=3 --trust" in refused.err, "what is to be typed says the same"
     printed = checkrein("run", folder, "--trust", "--json")
     assert printed.code == 0
     assert stored_model(checkrein, run_id_of(printed)) == {"name": "compatible/fake", "settings": {"base_url": url}}
