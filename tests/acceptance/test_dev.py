@@ -17,8 +17,8 @@ def _dev(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_help_prints_one_line_for_each_task(arguments: tuple[str, ...], tmp_path: Path) -> None:
     done = _dev(*arguments, folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    explained = set(re.findall(r"^  (\w+) ", done.stdout, re.MULTILINE))
-    cases = re.findall(r"^  ([\w |]+)\)(?: exec|$)", DEV.read_text(encoding="utf-8"), re.MULTILINE)
+    explained = set(re.findall(r"^  ([\w-]+)(?: |$)", done.stdout, re.MULTILINE))
+    cases = re.findall(r"^  ([\w |-]+)\)(?: exec|$)", DEV.read_text(encoding="utf-8"), re.MULTILINE)
     known = {task.strip() for case in cases for task in case.split("|")}
     assert {"demo", "test", "check", "bench", "crash"} <= known <= explained
 
