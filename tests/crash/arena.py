@@ -12,6 +12,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -21,10 +22,12 @@ from msgspec.structs import replace
 from checkrein.cli.tasks import compose, read_folder
 from checkrein.clock import SystemClock, SystemIds
 from checkrein.codec.wire import decode_events
+from checkrein.errors import Rejected, ResumeError
 from checkrein.kernel.budget import Amounts, Budget
 from checkrein.kernel.events import Cause, Event
 from checkrein.kernel.run import fold_run
 from checkrein.kernel.state import RunState
+from checkrein.ports.store import RunQuery
 from checkrein.runs.commands import Commands, Reconciled
 from checkrein.store import SqliteStore
 from checkrein.values import JsonValue
@@ -32,6 +35,7 @@ from tests.crash.child import STORE, TASK, Job, Said, work
 
 EXTENSION = 40
 """How much a person adds to a limit: more than the task sets aside for a child, of which several limits must have enough at once."""
+TEND_SECONDS = 0.2
 _HERE = Path(__file__).parent
 _ROOT = _HERE.parents[1]
 _FORKS = multiprocessing.get_context("forkserver")
@@ -162,7 +166,8 @@ class Arena:
         """Return what bodies of a run wrote down outside, in order."""
         file = self.workspace / "ledger.jsonl"
         text = file.read_text(encoding="utf-8") if file.exists() else ""
-        return [line for line in map(json.loads, text.splitlines()) if line["run"] == run_id]
+        lines = (json.loads(line) for line in text.splitlines() if run_id in line)
+        return [line for line in lines if line["run"] == run_id]
 
     async def answer(self, state: RunState, chance: random.Random | None = None) -> None:
         """Answer the causes of a blocked run as a person would who looks at the ledger; in any order, if there is a chance to draw it from."""
@@ -183,6 +188,17 @@ class Arena:
             else:
                 msg = f"run {state.run_id} waits for {cause.id}, which this task never asks: {cause.message}"
                 raise AssertionError(msg)
+
+    async def tend_children(self) -> None:
+        """Answer child runs that wait for a person, for ever: a run waits for its child as for any job, in the process that advances it."""
+        children = tuple(child.name for child in self.task.children)
+        while True:
+            await self.clock.sleep(TEND_SECONDS)
+            for row in await self.store.list_runs(RunQuery(phases=("BLOCKED",), tasks=children)):
+                state = await self.state(row.run_id)
+                # A worker may take the child at any moment, and has the question answered or ended by then.
+                with suppress(Rejected, ResumeError):
+                    await self.answer(state)
 
     async def advance(self, job: Job) -> Said:
         """Let a process advance a run until it rests.
