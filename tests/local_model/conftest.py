@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -48,22 +48,9 @@ def wire(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-Made = Callable[[Mapping[str, object]], WireModel]
-
-
 @pytest.fixture
-def make(wire: str, url: str, monkeypatch: pytest.MonkeyPatch) -> Made:
-    """Makes the model behind one wire, which says what is most probable; further settings are passed on."""
+def model(wire: str, url: str, monkeypatch: pytest.MonkeyPatch) -> WireModel:
+    """The model behind one wire, which says what is most probable."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "none-is-needed")
-
-    def made(more: Mapping[str, object]) -> WireModel:
-        settings = {"base_url": f"{url}/v1", "temperature": 0, "max_output_tokens": 200, "timeout": SECONDS, **more}
-        return anthropic(MODEL, settings) if wire == "messages" else compatible(MODEL, {**settings, "api": wire})
-
-    return made
-
-
-@pytest.fixture
-def model(make: Made) -> WireModel:
-    """The model behind one wire."""
-    return make({})
+    settings = {"base_url": f"{url}/v1", "temperature": 0, "max_output_tokens": 200, "timeout": SECONDS}
+    return anthropic(MODEL, settings) if wire == "messages" else compatible(MODEL, {**settings, "api": wire})

@@ -1,6 +1,6 @@
 """A small real model through all three adapters. What it says is of no worth and never asserted; that it comes whole, is counted and ends well is."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -72,19 +72,33 @@ async def test_a_conversation_of_two_turns_completes(model: WireModel) -> None:
     assert [message.role for message in agent.messages] == ["user", "assistant"] * 2
 
 
-async def test_every_call_that_the_model_makes_is_answered_and_the_run_has_an_end(
-    make: Callable[[Mapping[str, object]], WireModel], wire: str
-) -> None:
-    model = make({"tool_choice": "required", "parallel_tool_calls": False})
-    async with Agent(model=model, tools=[add], max_steps=2) as agent:
-        result = await agent.prompt("Add 1 and 2 with the tool.")
+def added(number: int, a: int, b: int) -> list[Message]:
+    """Return a turn in which the tool was used, from which so small a model learns how."""
+    call = ToolCall(f"call-{number}", "add", {"a": a, "b": b})
+    return [
+        UserMessage(f"user-{number}", f"Add {a} and {b}."),
+        AssistantMessage(f"asked-{number}", (call,)),
+        ToolResult(f"result-{number}", call.id, "add", str(a + b)),
+        AssistantMessage(f"said-{number}", (Text(f"The sum is {a + b}."),)),
+    ]
+
+
+async def test_the_model_calls_a_tool_and_goes_on_with_its_result(model: WireModel, wire: str) -> None:
+    before = [*added(1, 5, 7), *added(2, 20, 3)]
+    async with Agent(model=model, tools=[add], messages=before, max_steps=4) as agent:
+        result = await agent.prompt("Add 1 and 2.")
     await model.aclose()
-    calls = calls_of(agent.messages)
-    results = [message.tool_call_id for message in agent.messages if isinstance(message, ToolResult)]
-    assert results == [call.id for call in calls]
+    made = agent.messages[len(before) :]
+    calls = calls_of(made)
+    results = [message for message in made if isinstance(message, ToolResult)]
+    assert calls, "no call came"
+    assert [item.tool_call_id for item in results] == [call.id for call in calls]
     assert result.status != "cancelled"
     end = result.error.code if isinstance(result, Failed) else result.status
-    said = [f"{call.name} {call.malformed or dict(call.arguments)}" for call in calls]
+    said = [
+        f"{call.name} {call.malformed or dict(call.arguments)} → {item.content}"
+        for call, item in zip(calls, results, strict=True)
+    ]
     report(f"calls over {wire}", len(calls), passed=len(results), detail={"end": end, "calls": said})
 
 
