@@ -77,6 +77,7 @@ class CallRunner:
         self._dispatcher = Dispatcher({tool.name: tool for tool in held.task.tools}, clock=held.clock)
         self._jobs: dict[str, AcceptedJob] = {}
         self._ends: set[str] = set()
+        self._blocked_children: set[str] = set()
 
     @property
     def has_running_body(self) -> bool:
@@ -439,8 +440,16 @@ class CallRunner:
         if ended is not None:
             await self._record_child(waiting[ended.run_id], ended)
         elif call.child in waiting:
+            await self._tell_of_child(call)
             await children.wait(call.child)
         return ended is not None or call.child in waiting
+
+    async def _tell_of_child(self, call: Call) -> None:
+        """Say once, as progress of the call, that its child waits for a person: nothing else of this run would show why it stands still."""
+        is_blocked = await self.children.is_blocked(call.child)
+        if is_blocked and call.child not in self._blocked_children:
+            self._report(call.call_id, f"child run {call.child} waits for an answer: checkrein show {call.child}")
+        (self._blocked_children.add if is_blocked else self._blocked_children.discard)(call.child)
 
     async def _record_child(self, call: Call, child: RunState) -> None:
         """Append in one batch what a child used and what became of the call that waited for it."""

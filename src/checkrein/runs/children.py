@@ -296,6 +296,15 @@ class Children:
             return await self._parent_of(child) == self._held.run_id
         return False
 
+    async def is_blocked(self, child: str) -> bool:
+        """Tell whether a child waits for a person.
+
+        Raises:
+            StoreError: the store could not be read.
+        """
+        row = await self._row(child)
+        return row is not None and row.head.phase == Phase.BLOCKED
+
     async def wait(self, child: str) -> None:
         """Wait for a moment, or until a child ended; tell it first when the run was cancelled.
 

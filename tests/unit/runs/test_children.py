@@ -344,19 +344,25 @@ def test_a_worker_knows_the_tasks_of_children_and_refuses_two_of_one_name(scene:
         replace(task, children=(child, child))
 
 
-async def test_a_child_that_waits_for_a_person_keeps_its_parent_waiting(scene: Scene) -> None:
+async def test_a_child_that_waits_for_a_person_keeps_its_parent_waiting_and_is_named(scene: Scene) -> None:
     child = child_task(scene, always(step("send"), write()), tool(name="send", inline=True)(lambda: "sent"))
     child = replace(child, policy=ask_to_send)
     task = parent_task(scene, [step("delegate"), write()], delegate(), child=child)
-    worker = scene.worker(task)
+    told: list[tuple[str, str, str]] = []
+    options = WorkerOptions(claims="named", on_progress=lambda *words: told.append(words))
+    worker = Worker(store=scene.store, tasks=[task], clock=scene.clock, options=options)
     run_id = await worker.submit(task)
     advancing = scene.spawn(worker.advance(run_id))
     blocked = await _blocked(scene, run_id)
     [cause] = blocked.causes
     assert (await worker.state(run_id)).phase is Phase.RUNNING
+    for _ in range(3):
+        await scene.clock.advance(1.5)
     await scene.worker().unblock(blocked.run_id, cause.id, answer=JsonData("allow"))
     await scene.clock.advance(1.5)
     assert (await advancing).phase is Phase.SUCCEEDED
+    told_of_child = f"child run {blocked.run_id} waits for an answer: checkrein show {blocked.run_id}"
+    assert told == [(run_id, "1.0", told_of_child)]
 
 
 async def _blocked(scene: Scene, run_id: str) -> RunState:
