@@ -349,7 +349,7 @@ async def test_a_child_that_waits_for_a_person_keeps_its_parent_waiting_and_is_n
     child = replace(child, policy=ask_to_send)
     task = parent_task(scene, [step("delegate"), write()], delegate(), child=child)
     told: list[tuple[str, str, str]] = []
-    options = WorkerOptions(claims="named", on_progress=lambda *words: told.append(words))
+    options = WorkerOptions(claims="named", on_progress=lambda run, call, text: told.append((run, call, text)))
     worker = Worker(store=scene.store, tasks=[task], clock=scene.clock, options=options)
     run_id = await worker.submit(task)
     advancing = scene.spawn(worker.advance(run_id))
