@@ -31,6 +31,7 @@ from checkrein.kernel.events import (
     Unblocked,
     WorkDone,
 )
+from checkrein.kernel.session_state import EndedStep
 
 __all__ = ["MARKS", "JsonReporter", "PlainReporter", "Reporter", "check_line", "print_check"]
 
@@ -133,7 +134,8 @@ class PlainReporter:
 
     def _step(self, data: StepEnd, view: RunView) -> None:
         steps = view.steps()
-        number = sum(1 for _, status in steps if status not in {"open", "started"})
+        # The steps of a batch have their answers before any of them ends, so only those that ended count.
+        number = sum(1 for item in view.session.history if isinstance(item, EndedStep))
         name = shown(step_name(steps[number - 1][0]))
         error = f": {shown(data.error)}" if data.error else ""
         self._screen.line(MARKS[data.status], f" {number}/{len(steps)} {name}{error}")
