@@ -181,9 +181,7 @@ class RunStore(Protocol):
     Where several refusals fit, the first in the order of a method's `Raises` is raised.
     """
 
-    async def create(
-        self, run_id: str, request_id: str, rows: Sequence[Row], head: RunHead, *, epoch: int = 0
-    ) -> str:
+    async def create(self, run_id: str, request_id: str, rows: Sequence[Row], head: RunHead, *, epoch: int = 0) -> str:
         """Create a run with its first batch; nobody holds it.
 
         Args:
