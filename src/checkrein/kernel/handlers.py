@@ -43,7 +43,7 @@ from checkrein.kernel.events import (
 from checkrein.kernel.state import Call, OpenTurn, Outcome, Phase, Reservation, RunState
 from checkrein.values import as_object
 
-__all__ = ["HANDLERS", "TIMED", "stays"]
+__all__ = ["HANDLERS", "stays"]
 
 _Handler = Callable[[RunState, Event], RunState]
 
@@ -265,6 +265,3 @@ HANDLERS: Final[Mapping[str, _Handler]] = {
     **dict.fromkeys(SESSION_EVENT_TYPES, stays),
 }
 """Every event type of the table with its handler."""
-
-TIMED: Final = frozenset({BudgetSettled.type})
-"""The events whose handlers change the clock, so that it must be right before: a child's time is added to the run's own."""

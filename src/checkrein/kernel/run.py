@@ -161,7 +161,8 @@ def fold_run(events: Iterable[Event], state: RunState | None = None) -> RunState
     for event in iterator:
         kind = event.data.type
         if kind not in quiet:
-            if kind in handlers.TIMED:
+            if state.reservations:
+                # What settles a child's share, an end included, adds the child's time to the run's own, so the clock must be right before.
                 state, count = _advanced(state, count, elapsed, {}), 0
             state = RUN_MACHINE.take(state, kind, event)
             quiet = _QUIET[state.phase]

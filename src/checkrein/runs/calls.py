@@ -38,7 +38,7 @@ from checkrein.kernel.state import PULL, Call, RunState
 from checkrein.ports.tool import CancelSignal, ToolContext
 from checkrein.runs.causes import call_cause, pull_cause, reconcile_cause
 from checkrein.runs.children import Children
-from checkrein.runs.held import HeldRun, Interrupted, Moved
+from checkrein.runs.held import HeldRun, Interrupted, LeaseLost, Moved
 from checkrein.runs.task import tool_spec
 from checkrein.runs.workspace import artifact_of
 from checkrein.tools.dispatch import Dispatcher, PreparedCall
@@ -257,7 +257,9 @@ class CallRunner:
 
     async def _record_unknown(self, step_id: str | int, call_id: str, outcome: OutcomeUnknown) -> None:
         """Record a body that gave no outcome: one that stopped because the run was cancelled has failed, of any other nobody knows."""
-        await self._held.refresh()
+        # A lease that is lost keeps nothing from the audit: the outcome is sent all the same, and refused.
+        with suppress(LeaseLost):
+            await self._held.refresh()
         stopped = outcome.cause == "cancelled" and not outcome.is_running and self._held.state.cancel is not None
         if stopped:
             await self._held.append_outcome(*self._failed(step_id, call_id, FailedCall("cancelled", outcome.reason)))

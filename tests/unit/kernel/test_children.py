@@ -93,6 +93,19 @@ def test_a_run_that_ends_with_a_child_is_charged_with_the_whole_share() -> None:
         story.check_fold()
 
 
+def test_the_time_of_a_child_is_added_to_that_of_its_run_however_the_share_ends() -> None:
+    share = Amounts(wall_seconds=10.0)
+    settled: EventData = BudgetSettled("child", Amounts(wall_seconds=4.0))
+    ends: tuple[tuple[EventData, float], ...] = ((settled, 9.0), (CancelRequested("enough"), 15.0))
+    for last, seconds in ends:
+        story = running(None, grant("1.0"))
+        story.worker(BudgetReserved("child", share, "1.0", "other"), elapsed=2.0)
+        story.worker(done("1.0"), elapsed=5.0)
+        story.worker(last)
+        assert story.state.budget.used.wall_seconds == seconds
+        story.check_fold()
+
+
 def test_the_outcome_that_ends_a_cancelled_run_charges_what_its_child_really_used() -> None:
     story = _with_child(ToolAccepted("1.0", f"{CHILD}child"))
     story.user(CancelRequested("enough"))
