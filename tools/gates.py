@@ -71,7 +71,8 @@ LINT = (
     Gate("imports", (BIN / "lint-imports", "--no-logo", "--no-cache")),
 )
 DOCS = Gate("generated docs", (sys.executable, "docs/generate.py", "--check"))
-TESTS = Gate("tests", ("./dev", "test"), prints=True)
+# Two processes, each with whole files: most tests keep one core busy, and those that measure are bounded by amounts, not by time.
+TESTS = Gate("tests", ("./dev", "test", "-n", "2", "--dist", "loadfile", "--durations", "15"), prints=True)
 
 
 def benchmarks(names: Iterable[str] = (), *options: str) -> tuple[Gate, ...]:
