@@ -90,7 +90,11 @@ async def test_a_planner_that_replaces_itself_while_it_is_asked_has_its_answer_t
     assert (len(scene.script.told), len(other.told)) == (1, 1)
 
 
-@pytest.mark.parametrize("value", [float("nan"), object(), {1, 2}, {"a": b"\xff"}, [float("inf")]], ids=repr)
+@pytest.mark.parametrize(
+    "value",
+    [float("nan"), object(), {1, 2}, {"a": b"\xff"}, [float("inf")]],
+    ids=["nan", "object", "set", "bytes", "infinity"],
+)
 async def test_a_result_that_is_no_json_becomes_the_calls_error(value: object) -> None:
     scene = Scene([tooled(1)], [])
     await scene.run()

@@ -48,7 +48,9 @@ async def _breaks_off(request: ModelRequest, signal: CancelSignal) -> AsyncItera
 
 
 @pytest.mark.parametrize(
-    "first", [TransientModelError("busy"), OSError("reset"), _breaks_off, reply(), reply("")], ids=str
+    "first",
+    [TransientModelError("busy"), OSError("reset"), _breaks_off, reply(), reply("")],
+    ids=["busy", "reset", "breaks off", "nothing", "empty text"],
 )
 async def test_what_may_pass_is_asked_again_with_the_same_request_off_the_step_count(
     first: ScriptItem, clock: ManualClock
