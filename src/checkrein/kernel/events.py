@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import ClassVar, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from checkrein.kernel.budget import Amounts, Budget
 from checkrein.kernel.facts import (
@@ -300,11 +301,19 @@ class ToolGranted(Fact, frozen=True, tag="tool_granted"):
 
 
 class ToolAccepted(Fact, frozen=True, tag="tool_accepted"):
-    """The tool answered with a job number, which is no result; `pull` as handle means that a caller brings the result."""
+    """The tool answered with a job number, which is no result; `pull` as handle means that a caller brings the result.
+
+    `interval_seconds` is how long to wait between two questions about it, also for a worker that did not hear the answer.
+    """
 
     type: ClassVar[Literal["tool_accepted"]] = "tool_accepted"
     call_id: str
     handle: str
+    interval_seconds: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Make a float of the interval, so that equal facts have equal bytes."""
+        force_setattr(self, "interval_seconds", float(self.interval_seconds))
 
 
 class ToolDone(Fact, frozen=True, tag="tool_done"):

@@ -146,7 +146,15 @@ def _open(state: RunState, call_id: str, kind: str) -> Call:
 
 
 def _tool_accepted(state: RunState, data: ToolAccepted) -> RunState:
-    return _with_call(state, replace(_open(state, data.call_id, data.type), status="accepted", handle=data.handle))
+    return _with_call(
+        state,
+        replace(
+            _open(state, data.call_id, data.type),
+            status="accepted",
+            handle=data.handle,
+            interval_seconds=data.interval_seconds,
+        ),
+    )
 
 
 def _tool_in_doubt(state: RunState, data: ToolInDoubt) -> RunState:

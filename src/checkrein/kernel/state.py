@@ -66,6 +66,7 @@ class Call(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         attempt: executions granted so far.
         status: open while `granted`, `accepted` or `in_doubt`.
         handle: the job number of an accepted call.
+        interval_seconds: how long to wait between two questions about it.
         probed: its probe was asked and could not tell.
         granted_at: offset of the last grant.
     """
@@ -77,6 +78,7 @@ class Call(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     status: CallStatus
     granted_at: int
     handle: str = ""
+    interval_seconds: float = 1.0
     probed: bool = False
 
     @property

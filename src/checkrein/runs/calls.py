@@ -244,7 +244,9 @@ class CallRunner:
         match outcome:
             case AcceptedJob():
                 self._jobs[call_id] = outcome
-                await held.append_outcome(ToolAccepted(call_id=call_id, handle=outcome.handle))
+                await held.append_outcome(
+                    ToolAccepted(call_id=call_id, handle=outcome.handle, interval_seconds=outcome.interval_seconds)
+                )
             case Done():
                 facts = await self._done(call_id, outcome)
                 await held.append_outcome_of(lambda: (*facts, *self._step_ended(call_id, facts)))
@@ -416,7 +418,7 @@ class CallRunner:
             return
         held = self._held
         prepared = self._dispatcher.prepare(call.tool.name, call.arguments)
-        job = self._jobs.get(call.call_id) or AcceptedJob(handle=call.handle)
+        job = self._jobs.get(call.call_id) or AcceptedJob(handle=call.handle, interval_seconds=call.interval_seconds)
         if isinstance(prepared, FailedCall):
             await held.append(*self._reconcile_cause(call, prepared.message))
             return

@@ -225,6 +225,28 @@ async def test_an_accepted_job_is_polled_on_by_the_next_worker_and_never_started
     assert (state.phase, started) == (Phase.SUCCEEDED, ["job"])
 
 
+async def test_the_next_worker_waits_as_long_between_two_questions_as_the_tool_said(scene: Scene) -> None:
+    asked_at: list[float] = []
+
+    async def asked(handle: str) -> PollResult:
+        asked_at.append(scene.clock.monotonic())
+        return PollResult(is_finished=len(asked_at) == 2, output=ToolOutput(f"{handle} printed"))
+
+    @tool(poll=asked)
+    async def job() -> Accepted:
+        return Accepted("job 7", interval_seconds=4.0)
+
+    task = scene.task(Script([step("job"), write()]), job)
+    run_id = await scene.worker().submit(task)
+    await scene.crash(task, run_id, "after append tool_accepted")
+    advancing = scene.spawn(scene.worker(task).advance(run_id))
+    while not advancing.done():
+        await scene.clock.advance(1.0)
+    assert (await advancing).phase is Phase.SUCCEEDED
+    assert asked_at[1] - asked_at[0] == 4.0
+    await scene.check_log(run_id)
+
+
 async def test_an_accepted_job_that_nobody_can_ask_is_a_persons_question_and_no_failure(scene: Scene) -> None:
     @tool
     async def job() -> Accepted:
