@@ -399,6 +399,8 @@ SESSION_MACHINE: Final[Machine[SessionState, Event]] = Machine(
 
 _OTHERS: Final = frozenset({"unblocked", "check_failed", "steer_queued", "follow_up_queued"})
 """Events of the run that a session reads while it lives; the run says where they are legal."""
+_WRITERS: Final = frozenset({StepStart.type, StepEnd.type})
+"""Events whose handlers write into the status of the plan's steps."""
 
 
 def evolve_session(state: SessionState, event: Event) -> SessionState:
@@ -416,11 +418,14 @@ def fold_session(events: Iterable[Event], state: SessionState | None = None) -> 
     Raises:
         IllegalTransition: an event that could not have happened there.
     """
-    # The handlers write the steps' status into this one copy, which nobody else sees before the end: a copy for every step would make long plans slow.
-    state = SessionState() if state is None else replace(state, status=dict(state.status))
+    state = SessionState() if state is None else state
+    is_own = False
     for event in events:
         kind = event.data.type
         if kind not in _HANDLERS or (kind in _OTHERS and state.phase is _D):
             continue
+        if not is_own and kind in _WRITERS:
+            # Handlers write the steps' status into one copy, which nobody else sees before the end: more of them would make long plans slow.
+            state, is_own = replace(state, status=dict(state.status)), True
         state = SESSION_MACHINE.take(state, kind, event)
     return state
